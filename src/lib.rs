@@ -1,0 +1,16 @@
+//! gapless: MCP servers on the network, with streams that never silently lose or repeat an event.
+//!
+//! It is a durable, ordered event log per stream, with HTTP in front. The way of data:
+//!
+//! ```text
+//! net::accept -> net::conn (http::request -> mcp) -> [shard::handoff to the owner] -> session
+//!   -> upstream -> stream.append (log) -> ring -> net::writer -> socket
+//! back: net::acked -> stream.handle_acked -> the ring evicts
+//! ```
+//!
+//! `http`, `mcp`, `session`, `stream` are pure: they take bytes, events and `now`, and return what
+//! to do. `sys`, `shard`, `net` and the shells of `upstream` touch the machine.
+
+pub mod http;
+pub mod limits;
+pub mod mcp;

@@ -1,0 +1,161 @@
+//! Every bound, named with its unit.
+//!
+//! The constants are fixed by the design; [`Limits`] holds those that an operator may set.
+//! Relations between bounds that the promises rest on are asserted here, at compile time for the
+//! constants and in [`Limits::check`] for what comes from outside.
+
+use std::time::Duration;
+
+/// Bytes of a request head (request line and fields), RFC 9112 section 3. More is 431.
+pub const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Header fields in one request head. More is 431.
+pub const HEAD_FIELDS_MAX: usize = 64;
+/// Bytes of chunk extensions and trailer fields in one chunked body. More is 400.
+pub const CHUNK_OVERHEAD_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a rejected body that are read and thrown away to keep the connection usable.
+pub const DRAIN_BYTES_MAX: usize = 256 * 1024;
+/// Nesting depth of JSON from either side.
+pub const JSON_DEPTH_MAX: usize = 128;
+/// Messages in one batch array (2025-03-26).
+pub const BATCH_MESSAGES_MAX: usize = 100;
+/// Bytes of a JSON-RPC id, raw text.
+pub const RPC_ID_BYTES_MAX: usize = 1024;
+/// Bytes of an event id (`wire.md`: visible ASCII, at most 64).
+pub const EVENT_ID_BYTES_MAX: usize = 64;
+/// Bytes handed to a socket in one write of a stream, and to a stream in one fairness slice.
+pub const WRITE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a stream sent but not yet confirmed before its connection waits for acknowledgements.
+pub const RING_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Time one task may work before it yields through the ring (`engineering.md` 2).
+pub const SLICE_TIME_MAX: Duration = Duration::from_micros(200);
+/// `TCP_NOTSENT_LOWAT`, bytes: a stalled reader shows in the ring, not in the kernel.
+pub const NOTSENT_LOWAT_BYTES: u32 = 128 * 1024;
+/// Slots of a stream's producer ring, operations.
+pub const PRODUCER_RING_SLOTS: usize = 256;
+/// Streams of the whole process that off-core producers hold at one time.
+pub const PRODUCERS_MAX: usize = 16 * 1024;
+/// Commands that wait in one shard's mailbox.
+pub const MAILBOX_COMMANDS_MAX: usize = 16 * 1024;
+/// Tombstones kept in one session: streams whose events are gone but whose ids can be answered.
+pub const TOMBSTONES_MAX: usize = 256;
+/// Finished streams kept in one session.
+pub const FINISHED_STREAMS_MAX: usize = 4096;
+/// Bytes of child stderr kept for the log line of an exit.
+pub const STDERR_TAIL_BYTES: usize = 4 * 1024;
+/// How often an unhealthy re-attach of one stream is allowed before its answer is delayed.
+pub const REATTACH_BURST: u32 = 20;
+/// How long the answer to a too eager re-attach is delayed.
+pub const REATTACH_DELAY: Duration = Duration::from_millis(500);
+
+/// What an operator may set; [`Default`] is what the help text shows.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections of the whole process.
+    pub connections: usize,
+    /// Sessions of the whole process.
+    pub sessions: usize,
+    /// Requests of one session that may be in flight.
+    pub calls_per_session: usize,
+    /// Bytes of one request body.
+    pub body_bytes: usize,
+    /// Bytes of one message from an upstream (a line of a child).
+    pub event_bytes: usize,
+    /// Bytes of one stream's log.
+    pub stream_bytes: u64,
+    /// Events of one stream's log.
+    pub stream_events: u64,
+    /// Bytes of all logs of one session.
+    pub session_bytes: u64,
+    /// Bytes that wait for a child to read its stdin.
+    pub stdin_bytes: usize,
+    /// How long a finished stream's events are kept, and an unread standalone event.
+    pub retention: Duration,
+    /// How long a session without request, stream or open call is kept.
+    pub idle_timeout: Duration,
+    /// How long a client may take for a request head or between two reads of a body.
+    pub head_timeout: Duration,
+    /// How long a keep-alive connection may be silent between requests.
+    pub keep_alive_timeout: Duration,
+    /// Silence after which a comment is sent on an open stream.
+    pub sse_keep_alive: Duration,
+    /// How long the upstream may take for `initialize`.
+    pub init_timeout: Duration,
+    /// How long the upstream may take for a request without progress.
+    pub request_timeout: Duration,
+    /// How long the upstream may take for a request in all.
+    pub request_timeout_max: Duration,
+    /// How long the client may take to answer a request of the upstream.
+    pub server_request_timeout: Duration,
+    /// How long open calls are served after SIGTERM.
+    pub drain_timeout: Duration,
+    /// How long a child may take to exit at each step: after EOF, and after SIGTERM.
+    pub child_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            sessions: 10_000,
+            calls_per_session: 1_000,
+            body_bytes: 8 * 1024 * 1024,
+            event_bytes: 8 * 1024 * 1024,
+            stream_bytes: 16 * 1024 * 1024,
+            stream_events: 1_000_000,
+            session_bytes: 64 * 1024 * 1024,
+            stdin_bytes: 16 * 1024 * 1024,
+            retention: Duration::from_secs(300),
+            idle_timeout: Duration::from_secs(1800),
+            head_timeout: Duration::from_secs(15),
+            keep_alive_timeout: Duration::from_secs(75),
+            sse_keep_alive: Duration::from_secs(15),
+            init_timeout: Duration::from_secs(60),
+            request_timeout: Duration::from_secs(300),
+            request_timeout_max: Duration::from_secs(3600),
+            server_request_timeout: Duration::from_secs(300),
+            drain_timeout: Duration::from_secs(10),
+            child_grace: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Limits {
+    /// The relations between the settable bounds; one sentence for each that does not hold.
+    pub fn check(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut must = |holds: bool, sentence: &str| {
+            if !holds {
+                wrong.push(sentence.to_owned());
+            }
+        };
+        must(
+            self.event_bytes as u64 + EVENT_OVERHEAD_BYTES <= self.stream_bytes,
+            "the largest event must fit into one stream's log",
+        );
+        must(
+            self.stream_bytes <= self.session_bytes,
+            "one stream's log must fit into its session's budget",
+        );
+        must(
+            self.idle_timeout >= self.retention,
+            "a session must outlive the retention of its last answer",
+        );
+        must(
+            self.request_timeout <= self.request_timeout_max,
+            "the request timeout must not exceed its absolute maximum",
+        );
+        must(
+            self.event_bytes <= self.stdin_bytes && self.body_bytes <= self.stdin_bytes,
+            "the largest message must fit into the queue before a child",
+        );
+        must(self.connections > 0 && self.sessions > 0, "connections and sessions must be allowed");
+        wrong
+    }
+}
+
+/// Bytes that an event's SSE framing adds at the most: `id: `, the id, `\ndata: `, two line ends.
+pub const EVENT_OVERHEAD_BYTES: u64 = 16 + EVENT_ID_BYTES_MAX as u64;
+
+const _: () = assert!(HEAD_BYTES_MAX <= WRITE_BYTES_MAX);
+const _: () = assert!(NOTSENT_LOWAT_BYTES as u64 <= RING_BYTES_MAX);
+const _: () = assert!(PRODUCER_RING_SLOTS.is_power_of_two());

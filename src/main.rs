@@ -1,0 +1,3 @@
+//! The `gapless` program.
+
+fn main() {}

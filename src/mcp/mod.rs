@@ -1,0 +1,1 @@
+//! MCP: raw JSON-RPC envelopes, header fields, ids, revisions, pure.
