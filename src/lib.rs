@@ -14,3 +14,4 @@
 pub mod http;
 pub mod limits;
 pub mod mcp;
+pub mod stream;
