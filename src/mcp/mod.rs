@@ -1,1 +1,4 @@
 //! MCP: raw JSON-RPC envelopes, header fields, ids, revisions, pure.
+
+pub mod json;
+pub mod jsonrpc;
