@@ -15,3 +15,4 @@ pub mod http;
 pub mod limits;
 pub mod mcp;
 pub mod stream;
+pub mod sys;
