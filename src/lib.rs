@@ -11,8 +11,10 @@
 //! `http`, `mcp`, `session`, `stream` are pure: they take bytes, events and `now`, and return what
 //! to do. `sys`, `shard`, `net` and the shells of `upstream` touch the machine.
 
+pub mod config;
 pub mod http;
 pub mod limits;
 pub mod mcp;
+pub mod obs;
 pub mod stream;
 pub mod sys;

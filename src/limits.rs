@@ -120,35 +120,58 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The relations between the settable bounds; one sentence for each that does not hold.
+    /// The relations between the settable bounds; one sentence for each that does not hold, with
+    /// the flags that can mend it.
     pub fn check(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let mut must = |holds: bool, sentence: &str| {
+        let mut must = |holds: bool, sentence: String| {
             if !holds {
-                wrong.push(sentence.to_owned());
+                wrong.push(sentence);
             }
         };
         must(
             self.event_bytes as u64 + EVENT_OVERHEAD_BYTES <= self.stream_bytes,
-            "the largest event must fit into one stream's log",
+            format!(
+                "--event-bytes ({}) and {EVENT_OVERHEAD_BYTES} bytes of framing must fit into \
+                 --stream-bytes ({}): the largest event must fit into one stream's log",
+                self.event_bytes, self.stream_bytes
+            ),
         );
         must(
             self.stream_bytes <= self.session_bytes,
-            "one stream's log must fit into its session's budget",
+            format!(
+                "--stream-bytes ({}) must not exceed --session-bytes ({}): one stream's log must \
+                 fit into its session's budget",
+                self.stream_bytes, self.session_bytes
+            ),
         );
         must(
             self.idle_timeout >= self.retention,
-            "a session must outlive the retention of its last answer",
+            format!(
+                "--idle-timeout ({:?}) must not be below --retention ({:?}): a session must \
+                 outlive the retention of its last answer",
+                self.idle_timeout, self.retention
+            ),
         );
         must(
             self.request_timeout <= self.request_timeout_max,
-            "the request timeout must not exceed its absolute maximum",
+            format!(
+                "--request-timeout ({:?}) must not exceed --request-timeout-max ({:?})",
+                self.request_timeout, self.request_timeout_max
+            ),
         );
         must(
             self.event_bytes <= self.stdin_bytes && self.body_bytes <= self.stdin_bytes,
-            "the largest message must fit into the queue before a child",
+            format!(
+                "--event-bytes ({}) and --body-bytes ({}) must not exceed --stdin-bytes ({}): \
+                 the largest message must fit into the queue before a child",
+                self.event_bytes, self.body_bytes, self.stdin_bytes
+            ),
         );
-        must(self.connections > 0 && self.sessions > 0, "connections and sessions must be allowed");
+        must(
+            self.connections > 0 && self.sessions > 0,
+            "--connections and --sessions must be above 0".to_owned(),
+        );
         wrong
     }
 }

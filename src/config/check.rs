@@ -1,0 +1,424 @@
+//! Stage 2: what the words mean. Every error is one line: where it stands, the value, what may
+//! stand there. A default takes the place of a wrong value until all have been looked at.
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tracing_subscriber::EnvFilter;
+
+use super::flags::{Given, Words};
+use super::limits::BOUNDS;
+use super::{Answers, Config, LogConfig, LogFormat, OnChildExit, SHARDS_MAX, UpstreamConfig};
+use crate::limits::Limits;
+
+/// The options that mean nothing without a child process.
+const CHILD_OPTIONS: [&str; 3] = ["on-child-exit", "stdin-bytes", "child-grace"];
+
+struct Check<'a> {
+    words: &'a Words,
+    wrong: Vec<String>,
+}
+
+/// Turns words into a [`Config`].
+///
+/// # Errors
+/// Every line that is wrong, in the order of the help; then the relations that do not hold.
+pub(super) fn check(words: &Words) -> Result<Config, Vec<String>> {
+    let mut check = Check { words, wrong: Vec::new() };
+    let config = Config {
+        listen: check.one("listen", LISTEN_DEFAULT, LISTEN_ALLOWED, listen),
+        path: check.one("path", "/mcp".to_owned(), PATH_ALLOWED, path),
+        shards: check.one(
+            "shards",
+            None,
+            &format!("auto, or a number from 1 to {SHARDS_MAX}"),
+            shards,
+        ),
+        answers: check.one("answers", Answers::Auto, "auto, sse or json", answers),
+        origins: check.all("allow-origin", ORIGIN_ALLOWED, origin),
+        hosts: check.all("allow-host", "a host name or address, with or without a port", host),
+        on_child_exit: check.one(
+            "on-child-exit",
+            OnChildExit::Respawn,
+            "respawn or end-session",
+            on_child_exit,
+        ),
+        log: LogConfig {
+            filter: check.one("log-level", "info".to_owned(), LEVEL_ALLOWED, log_filter),
+            format: check.one("log-format", LogFormat::Text, "text or json", log_format),
+        },
+        limits: check.limits(),
+        upstream: check.upstream(),
+    };
+    if check.wrong.is_empty() { Ok(config) } else { Err(check.wrong) }
+}
+
+impl Check<'_> {
+    fn reject(&mut self, given: &Given, allowed: &str) {
+        // Debug, so that a value with line breaks or control bytes stays one printable line.
+        self.wrong.push(format!("{} {:?} is not {allowed}", given.place(), given.value));
+    }
+
+    fn one<T>(
+        &mut self,
+        option: &str,
+        default: T,
+        allowed: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> T {
+        let Some(given) = self.words.one(option) else { return default };
+        given.value.to_str().and_then(read).unwrap_or_else(|| {
+            self.reject(given, allowed);
+            default
+        })
+    }
+
+    fn all<T>(&mut self, option: &str, allowed: &str, read: impl Fn(&str) -> Option<T>) -> Vec<T> {
+        let mut values = Vec::new();
+        for given in self.words.all(option) {
+            match given.value.to_str().and_then(&read) {
+                Some(value) => values.push(value),
+                None => self.reject(given, allowed),
+            }
+        }
+        values
+    }
+
+    fn limits(&mut self) -> Limits {
+        let mut limits = Limits::default();
+        let before = self.wrong.len();
+        for bound in BOUNDS {
+            let Some(given) = self.words.one(bound.name) else { continue };
+            let read = given.value.to_str().and_then(|typed| bound.set(&mut limits, typed));
+            if read.is_none() {
+                self.reject(given, &bound.allowed());
+            }
+        }
+        // A relation with a bound that could not be read would blame a default nobody typed.
+        if self.wrong.len() == before {
+            self.wrong.extend(limits.check());
+        }
+        limits
+    }
+
+    fn upstream(&mut self) -> UpstreamConfig {
+        match &self.words.command {
+            None => {
+                self.no_child_options();
+                UpstreamConfig::Builtin
+            }
+            Some(command) if command.first().is_some_and(|program| !program.is_empty()) => {
+                UpstreamConfig::Stdio { command: command.clone() }
+            }
+            Some(command) => {
+                let found = command.first().map_or("nothing", |_: &OsString| "an empty word");
+                self.wrong.push(format!("-- is followed by {found}, not by COMMAND ARGS..."));
+                UpstreamConfig::Builtin
+            }
+        }
+    }
+
+    /// A variable of the environment may serve several runs; what is typed is meant for this one.
+    fn no_child_options(&mut self) {
+        for option in CHILD_OPTIONS {
+            if let Some(given) = self.words.one(option).filter(|given| given.is_typed()) {
+                self.wrong.push(format!(
+                    "{} {:?} needs a child process: a COMMAND after --",
+                    given.place(),
+                    given.value
+                ));
+            }
+        }
+    }
+}
+
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8383);
+const LISTEN_ALLOWED: &str = "ADDR:PORT, such as 127.0.0.1:8383, [::1]:8383 or localhost:8383";
+const PATH_ALLOWED: &str =
+    "a path that starts with /, has no slash at its end, no query, no %, no space";
+const ORIGIN_ALLOWED: &str =
+    "a web origin, scheme://host or scheme://host:port, such as https://app.example.org";
+const LEVEL_ALLOWED: &str = "error, warn, info, debug, trace or off, or a filter such as \
+                             info,gapless=debug";
+
+fn listen(typed: &str) -> Option<SocketAddr> {
+    match typed.strip_prefix("localhost:") {
+        // No resolver: a name must not decide at start-up which machine may call.
+        Some(port) => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().ok()?))),
+        None => typed.parse().ok(),
+    }
+}
+
+fn path(typed: &str) -> Option<String> {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#%\"<>\\^`{|}".contains(&byte);
+    let rest = typed.strip_prefix('/')?;
+    let ends_well = rest.is_empty() || !rest.ends_with('/');
+    (ends_well && typed.bytes().all(plain)).then(|| typed.to_owned())
+}
+
+fn shards(typed: &str) -> Option<Option<usize>> {
+    match typed {
+        "auto" => Some(None),
+        _ => typed.parse().ok().filter(|n| (1..=SHARDS_MAX).contains(n)).map(Some),
+    }
+}
+
+fn answers(typed: &str) -> Option<Answers> {
+    match typed {
+        "auto" => Some(Answers::Auto),
+        "sse" => Some(Answers::Sse),
+        "json" => Some(Answers::Json),
+        _ => None,
+    }
+}
+
+fn on_child_exit(typed: &str) -> Option<OnChildExit> {
+    match typed {
+        "respawn" => Some(OnChildExit::Respawn),
+        "end-session" => Some(OnChildExit::EndSession),
+        _ => None,
+    }
+}
+
+fn log_format(typed: &str) -> Option<LogFormat> {
+    match typed {
+        "text" => Some(LogFormat::Text),
+        "json" => Some(LogFormat::Json),
+        _ => None,
+    }
+}
+
+/// A lone word must be a level: the filter's own parser would take `inof` for a target's name,
+/// and log nothing at all.
+fn log_filter(typed: &str) -> Option<String> {
+    let levels = ["error", "warn", "info", "debug", "trace", "off"];
+    let lower = typed.to_ascii_lowercase();
+    if levels.contains(&lower.as_str()) {
+        return Some(lower);
+    }
+    let is_filter = typed.contains(['=', ',', '[']) && EnvFilter::try_new(typed).is_ok();
+    is_filter.then(|| typed.to_owned())
+}
+
+/// RFC 6454 section 7: `scheme "://" host [ ":" port ]`, nothing behind it. Lower case, as
+/// browsers send it.
+fn origin(typed: &str) -> Option<String> {
+    let (scheme, rest) = typed.split_once("://")?;
+    let scheme_is_word = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    (scheme_is_word && host(rest).is_some()).then(|| typed.to_ascii_lowercase())
+}
+
+/// RFC 9110 section 7.2: `host [ ":" port ]`, an IPv6 address in brackets. Lower case.
+fn host(typed: &str) -> Option<String> {
+    let (name, port) = match typed.strip_prefix('[') {
+        Some(rest) => {
+            let (address, behind) = rest.split_once(']')?;
+            address.parse::<std::net::Ipv6Addr>().ok()?;
+            let port = if behind.is_empty() { None } else { Some(behind.strip_prefix(':')?) };
+            (None, port)
+        }
+        None => match typed.split_once(':') {
+            Some((name, port)) => (Some(name), Some(port)),
+            None => (Some(typed), None),
+        },
+    };
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+    };
+    let is_port =
+        |port: &str| port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    (name.is_none_or(is_name) && port.is_none_or(is_port)).then(|| typed.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Command, Usage, from_args};
+    use super::*;
+
+    fn run(line: &str, env: &[(&str, &str)]) -> Result<Command, Usage> {
+        let args = std::iter::once("gapless").chain(line.split_whitespace()).map(OsString::from);
+        from_args(args, |name| {
+            env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
+        })
+    }
+
+    fn config(line: &str) -> Config {
+        match run(line, &[]) {
+            Ok(Command::Serve(config)) => *config,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn errors(line: &str) -> Vec<String> {
+        match run(line, &[]) {
+            Err(Usage::Values(lines)) => lines,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_typed_is_the_demo_server_on_loopback() {
+        let config = config("serve");
+        assert_eq!(config.listen.to_string(), "127.0.0.1:8383");
+        assert_eq!((config.path.as_str(), config.shards), ("/mcp", None));
+        assert_eq!((config.answers, config.upstream), (Answers::Auto, UpstreamConfig::Builtin));
+        assert_eq!(config.log, LogConfig { filter: "info".into(), format: LogFormat::Text });
+        assert!(matches!(run("stdio", &[]), Ok(Command::Stdio)));
+    }
+
+    #[test]
+    fn every_choice_is_read() {
+        let config = config(
+            "serve --listen [::1]:9000 --path /a/b --shards 4 --answers sse \
+             --allow-origin https://A.example --allow-origin http://b.example:81 \
+             --allow-host Gate.example:443 --allow-host [::1] --log-level info,gapless=debug \
+             --log-format json --on-child-exit end-session --retention 10m -- child -v --shards x",
+        );
+        assert_eq!(config.listen.to_string(), "[::1]:9000");
+        assert_eq!((config.path.as_str(), config.shards), ("/a/b", Some(4)));
+        assert_eq!(config.answers, Answers::Sse);
+        assert_eq!(config.origins, ["https://a.example", "http://b.example:81"]);
+        assert_eq!(config.hosts, ["gate.example:443", "[::1]"]);
+        assert_eq!(config.log.filter, "info,gapless=debug");
+        assert_eq!(config.log.format, LogFormat::Json);
+        assert_eq!(config.on_child_exit, OnChildExit::EndSession);
+        assert_eq!(config.limits.retention.as_secs(), 600);
+        let command = ["child", "-v", "--shards", "x"].map(OsString::from).to_vec();
+        assert_eq!(config.upstream, UpstreamConfig::Stdio { command });
+    }
+
+    #[test]
+    fn localhost_is_a_word_for_the_loopback_address() {
+        assert_eq!(config("serve --listen localhost:0").listen.to_string(), "127.0.0.1:0");
+        assert!(config("serve --listen localhost:0").warnings().is_empty());
+        assert_eq!(config("serve --listen 0.0.0.0:1").warnings().len(), 1);
+    }
+
+    /// The child's own words never become ours: not a `--`, not our flags, not bytes that are
+    /// not UTF-8.
+    #[test]
+    fn what_follows_the_two_hyphens_stays_word_for_word() {
+        use std::os::unix::ffi::OsStringExt;
+        let strange = OsString::from_vec(vec![b'-', 0xff]);
+        let words = ["gapless", "serve", "--", "gapless", "stdio", "--", "--help"];
+        let args = words.into_iter().map(OsString::from).chain([strange.clone()]);
+        let Ok(Command::Serve(config)) = from_args(args, |_| None) else { panic!("refused") };
+        let mut command = ["gapless", "stdio", "--", "--help"].map(OsString::from).to_vec();
+        command.push(strange);
+        assert_eq!(config.upstream, UpstreamConfig::Stdio { command });
+    }
+
+    /// An empty variable in `serve -- $COMMAND` must not put the demo on the network.
+    #[test]
+    fn two_hyphens_without_a_command_are_refused() {
+        assert_eq!(errors("serve --"), ["-- is followed by nothing, not by COMMAND ARGS..."]);
+        let args = ["gapless", "serve", "--", ""].into_iter().map(OsString::from);
+        assert!(matches!(from_args(args, |_| None), Err(Usage::Values(lines)) if lines.len() == 1));
+    }
+
+    #[test]
+    fn all_errors_come_at_once_one_line_each() {
+        let lines = errors(
+            "serve --listen here --path mcp --shards 65 --answers maybe --allow-origin * \
+             --allow-host a/b --log-level loud --log-format xml --retention 5 --body-bytes big \
+             --on-child-exit dance -- child",
+        );
+        let places: Vec<_> = lines.iter().map(|line| line.split(' ').next().unwrap()).collect();
+        let expected = [
+            "--listen",
+            "--path",
+            "--shards",
+            "--answers",
+            "--allow-origin",
+            "--allow-host",
+            "--on-child-exit",
+            "--log-level",
+            "--log-format",
+            "--body-bytes",
+            "--retention",
+        ];
+        assert_eq!(places, expected);
+        assert_eq!(lines[2], "--shards \"65\" is not auto, or a number from 1 to 64");
+        assert!(lines.iter().all(|line| !line.contains('\n')));
+        assert_eq!(Usage::Values(lines).exit_code(), 2);
+    }
+
+    #[test]
+    fn bad_combinations_name_both_flags() {
+        let lines = errors(
+            "serve --stream-bytes 1MiB --session-bytes 512KiB --retention 1h \
+             --request-timeout 2h --body-bytes 32MiB --child-grace 1s",
+        );
+        let expected: [&[&str]; 6] = [
+            &["--event-bytes", "--stream-bytes"],
+            &["--stream-bytes", "--session-bytes"],
+            &["--idle-timeout", "--retention"],
+            &["--request-timeout", "--request-timeout-max"],
+            &["--body-bytes", "--stdin-bytes"],
+            &["--child-grace", "COMMAND"],
+        ];
+        assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+        for (line, words) in lines.iter().zip(expected) {
+            assert!(words.iter().all(|word| line.contains(word)), "{line} lacks {words:?}");
+        }
+    }
+
+    #[test]
+    fn the_environment_stands_in_for_what_is_not_typed() {
+        let env = [
+            ("GAPLESS_LISTEN", "127.0.0.1:1"),
+            ("GAPLESS_ALLOW_HOST", "a.example, b.example"),
+            ("GAPLESS_PATH", "/env"),
+            ("GAPLESS_ANSWERS", ""),
+            ("GAPLESS_CHILD_GRACE", "1s"),
+        ];
+        let Ok(Command::Serve(config)) = run("serve --path /typed", &env) else {
+            panic!("refused")
+        };
+        assert_eq!((config.listen.port(), config.path.as_str()), (1, "/typed"));
+        assert_eq!(config.hosts, ["a.example", "b.example"]);
+        assert_eq!(config.answers, Answers::Auto);
+        let Err(Usage::Values(lines)) = run("serve", &[("GAPLESS_SHARDS", "x")]) else {
+            panic!("accepted")
+        };
+        assert!(lines[0].starts_with("GAPLESS_SHARDS \"x\" is not "), "{lines:?}");
+    }
+
+    #[test]
+    fn help_is_no_error_and_unknown_words_are() {
+        assert_eq!(run("serve --help", &[]).unwrap_err().exit_code(), 0);
+        assert_eq!(run("--version", &[]).unwrap_err().exit_code(), 0);
+        for line in ["", "serve --nonsense", "serve --shards 1 --shards 2", "stdio now", "dance"] {
+            assert_eq!(run(line, &[]).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn paths_hosts_and_origins_are_strict() {
+        for good in ["/", "/mcp", "/a/b.c/~d"] {
+            assert!(path(good).is_some(), "{good}");
+        }
+        for bad in ["", "mcp", "/mcp/", "//", "/a?b", "/a#b", "/a b", "/é", "/%41"] {
+            assert!(path(bad).is_none(), "{bad}");
+        }
+        for good in ["a", "a.b:1", "127.0.0.1", "[::1]:8383", "my_host"] {
+            assert!(host(good).is_some(), "{good}");
+        }
+        for bad in ["", ":1", "a:", "a:x", "a:65536", "a:+1", "[::1", "[x]", "[::1]1", "::1", "*"] {
+            assert!(host(bad).is_none(), "{bad}");
+        }
+        for bad in ["null", "*", "https://", "https://a/", "://a", "1x://a", "https://u@a"] {
+            assert!(origin(bad).is_none(), "{bad}");
+        }
+        assert!(origin("vscode-webview://abc").is_some());
+    }
+
+    #[test]
+    fn a_misspelt_level_is_not_taken_for_a_target() {
+        assert_eq!(log_filter("WARN").as_deref(), Some("warn"));
+        assert!(log_filter("inof").is_none());
+        assert!(log_filter("gapless=loud").is_none());
+        assert!(log_filter("warn,gapless::net=trace").is_some());
+    }
+}

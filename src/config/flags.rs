@@ -1,0 +1,304 @@
+//! Stage 1: what was typed, as words, with the place each word came from.
+//!
+//! Values stay words here, so that clap never stops at the first bad one: `check` looks at all.
+//! The environment is asked through a function, because clap's own reads the process's.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::builder::{OsStringValueParser, Styles, styling::AnsiColor};
+use clap::{Arg, ArgAction, ArgMatches};
+
+use super::Usage;
+use super::limits::{ADMISSION, BOUNDS, CHILDREN, LOGS, TIMEOUTS};
+use crate::limits::Limits;
+
+/// What was typed.
+pub(super) enum Typed {
+    /// `gapless serve`.
+    Serve(Words),
+    /// `gapless stdio`.
+    Stdio,
+}
+
+/// The words of `gapless serve`.
+pub(super) struct Words {
+    given: Vec<Given>,
+    /// What stands after `--`; `None` without `--`.
+    pub(super) command: Option<Vec<OsString>>,
+}
+
+/// One word, for one option.
+pub(super) struct Given {
+    option: &'static str,
+    /// The word itself.
+    pub(super) value: OsString,
+    /// The environment variable that brought it, if it was not typed.
+    variable: Option<String>,
+}
+
+impl Given {
+    /// How a person finds it again: `--listen`, or `GAPLESS_LISTEN`.
+    pub(super) fn place(&self) -> String {
+        self.variable.clone().unwrap_or_else(|| format!("--{}", self.option))
+    }
+
+    /// Whether it stood on the command line.
+    pub(super) fn is_typed(&self) -> bool {
+        self.variable.is_none()
+    }
+}
+
+impl Words {
+    /// The words given for one option, in their order.
+    pub(super) fn all(&self, option: &str) -> impl Iterator<Item = &Given> {
+        self.given.iter().filter(move |given| given.option == option)
+    }
+
+    /// The word given for an option that is given once.
+    pub(super) fn one(&self, option: &str) -> Option<&Given> {
+        self.given.iter().find(|given| given.option == option)
+    }
+}
+
+/// An option that is not a bound.
+struct Choice {
+    name: &'static str,
+    value_name: &'static str,
+    heading: &'static str,
+    repeatable: bool,
+    help: &'static str,
+}
+
+const ENDPOINT: &str = "Endpoint";
+const LOGGING: &str = "Logging (to stderr)";
+
+const CHOICES: &[Choice] = &[
+    Choice {
+        name: "listen",
+        value_name: "ADDR:PORT",
+        heading: ENDPOINT,
+        repeatable: false,
+        help: "Where to listen; 'localhost' is 127.0.0.1, port 0 lets the system choose \
+               [default: 127.0.0.1:8383]",
+    },
+    Choice {
+        name: "path",
+        value_name: "PATH",
+        heading: ENDPOINT,
+        repeatable: false,
+        help: "Path of the MCP endpoint [default: /mcp]",
+    },
+    Choice {
+        name: "shards",
+        value_name: "N|auto",
+        heading: ENDPOINT,
+        repeatable: false,
+        help: "Threads that serve, up to 64; auto is one for each CPU this process may use \
+               [default: auto]",
+    },
+    Choice {
+        name: "answers",
+        value_name: "auto|sse|json",
+        heading: ENDPOINT,
+        repeatable: false,
+        help: "How a POST is answered; auto is JSON where the answer is there at once, else a \
+               stream [default: auto]",
+    },
+    Choice {
+        name: "allow-origin",
+        value_name: "ORIGIN",
+        heading: ENDPOINT,
+        repeatable: true,
+        help: "A web origin that may call, such as https://app.example.org; may be repeated \
+               [default: loopback only]",
+    },
+    Choice {
+        name: "allow-host",
+        value_name: "HOST[:PORT]",
+        heading: ENDPOINT,
+        repeatable: true,
+        help: "A Host header that is accepted on a loopback listener; may be repeated \
+               [default: loopback names only]",
+    },
+    Choice {
+        name: "on-child-exit",
+        value_name: "MODE",
+        heading: CHILDREN,
+        repeatable: false,
+        help: "respawn: the next call starts a fresh one; end-session: the client starts over \
+               [default: respawn]",
+    },
+    Choice {
+        name: "log-level",
+        value_name: "LEVEL",
+        heading: LOGGING,
+        repeatable: false,
+        help: "error, warn, info, debug, trace or off; or a filter such as info,gapless=debug \
+               [default: info]",
+    },
+    Choice {
+        name: "log-format",
+        value_name: "text|json",
+        heading: LOGGING,
+        repeatable: false,
+        help: "The form of a log line [default: text]",
+    },
+];
+
+const ABOUT: &str = "Puts MCP servers on the network over HTTP, with streams that never silently \
+                     lose or repeat an event.";
+
+const NOTES: &str = "\
+With a COMMAND each session gets its own child process, which speaks MCP over its stdin and stdout.
+Without one the built-in demo server answers.
+
+A SIZE is 64KiB, 8MiB or plain bytes; a TIME is 250ms, 15s, 5m or 1h.
+An environment variable can stand in for each option: GAPLESS_IDLE_TIMEOUT for --idle-timeout.
+What is typed wins. Where an option may be repeated, the variable has commas between the values.
+
+Examples:
+  gapless serve
+      The built-in demo server at http://127.0.0.1:8383/mcp
+  gapless serve -- npx -y @modelcontextprotocol/server-everything
+      Any stdio server, one child for each session
+  gapless serve --listen [::1]:9000 --path /tools -- my-server --verbose
+      Another address and path; what follows -- goes to the child word for word
+  gapless serve --retention 1h --idle-timeout 2h --session-bytes 256MiB -- my-server
+      Clients may come back for an hour after a call has ended";
+
+fn serve_command() -> clap::Command {
+    let mut defaults = Limits::default();
+    let choices = CHOICES.iter().map(|choice| {
+        let action = if choice.repeatable { ArgAction::Append } else { ArgAction::Set };
+        (choice.heading, option(choice.name, choice.value_name, choice.help).action(action))
+    });
+    let bounds = BOUNDS.iter().map(|bound| {
+        let help = format!("{} [default: {}]", bound.help, bound.show(&mut defaults));
+        (bound.heading, option(bound.name, bound.value_name(), help))
+    });
+    let options: Vec<_> = choices.chain(bounds).collect();
+    let headings = [ENDPOINT, CHILDREN, ADMISSION, LOGS, TIMEOUTS, LOGGING];
+    let mut command = clap::Command::new("serve")
+        .about("Serve an MCP server over HTTP")
+        .override_usage("gapless serve [OPTIONS] [-- COMMAND ARGS...]")
+        .after_help(NOTES);
+    for heading in headings {
+        let group = options.iter().filter(|(of, _)| *of == heading).map(|(_, arg)| arg.clone());
+        command = command.next_help_heading(heading).args(group);
+    }
+    command.arg(
+        Arg::new("COMMAND")
+            .value_parser(OsStringValueParser::new())
+            .num_args(1..)
+            .last(true)
+            .hide(true), // The usage line and the notes tell of it.
+    )
+}
+
+fn option(name: &'static str, value_name: &'static str, help: impl Into<String>) -> Arg {
+    // A value may start with a hyphen: a negative number gets its own error line that way.
+    Arg::new(name)
+        .long(name)
+        .value_name(value_name)
+        .help(help.into())
+        .value_parser(OsStringValueParser::new())
+        .allow_negative_numbers(true)
+}
+
+fn program() -> clap::Command {
+    let styles = Styles::styled()
+        .header(AnsiColor::Green.on_default().bold())
+        .usage(AnsiColor::Green.on_default().bold())
+        .literal(AnsiColor::Cyan.on_default().bold())
+        .placeholder(AnsiColor::Cyan.on_default());
+    clap::Command::new("gapless")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(ABOUT)
+        .styles(styles)
+        .max_term_width(100)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(serve_command())
+        .subcommand(
+            clap::Command::new("stdio")
+                .about("Run the built-in demo server over stdin and stdout")
+                .after_help("Try it behind the network side: gapless serve -- gapless stdio"),
+        )
+        .after_help("Run 'gapless serve --help' for every option with its default and unit.")
+}
+
+/// Sorts the command line and the environment into words.
+///
+/// # Errors
+/// [`Usage::Words`]: help, version, or words that belong to no option.
+pub(super) fn parse(
+    args: impl Iterator<Item = OsString>,
+    env: impl Fn(&str) -> Option<OsString>,
+) -> Result<Typed, Usage> {
+    let args: Vec<OsString> = args.collect();
+    // clap takes a `--` with nothing behind it for no `--`; `serve -- $COMMAND` with an empty
+    // variable must not serve the demo.
+    let bare = args.last().is_some_and(|last| last == "--");
+    let mut matches =
+        program().try_get_matches_from(args).map_err(|error| Usage::Words(Box::new(error)))?;
+    match matches.remove_subcommand() {
+        Some((name, mut serve)) if name == "serve" => {
+            let command = serve.remove_many::<OsString>("COMMAND").map(Iterator::collect);
+            let command = command.or(bare.then(Vec::new));
+            Ok(Typed::Serve(Words { given: given(&mut serve, env), command }))
+        }
+        _ => Ok(Typed::Stdio),
+    }
+}
+
+fn given(matches: &mut ArgMatches, env: impl Fn(&str) -> Option<OsString>) -> Vec<Given> {
+    let choices = CHOICES.iter().map(|choice| (choice.name, choice.repeatable));
+    let options = choices.chain(BOUNDS.iter().map(|bound| (bound.name, false)));
+    let mut all = Vec::new();
+    for (option, repeatable) in options {
+        if let Some(values) = matches.remove_many::<OsString>(option) {
+            all.extend(values.map(|value| Given { option, value, variable: None }));
+            continue;
+        }
+        let variable = format!("GAPLESS_{}", option.to_uppercase().replace('-', "_"));
+        // An empty variable is how shells and unit files say "not set".
+        let Some(value) = env(&variable).filter(|value| !value.is_empty()) else { continue };
+        let values = if repeatable { split_commas(&value) } else { vec![value] };
+        all.extend(values.into_iter().map(|value| Given {
+            option,
+            value,
+            variable: Some(variable.clone()),
+        }));
+    }
+    all
+}
+
+fn split_commas(value: &OsStr) -> Vec<OsString> {
+    match value.to_str() {
+        Some(text) => text.split(',').map(|part| part.trim().into()).collect(),
+        None => vec![value.to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clap_finds_no_fault_in_the_declaration() {
+        program().debug_assert();
+    }
+
+    /// Every option stands in the help, with its default.
+    #[test]
+    fn the_help_shows_every_option_with_its_default() {
+        let help = serve_command().term_width(1000).render_help().to_string();
+        let options = CHOICES.iter().map(|choice| choice.name);
+        for name in options.chain(BOUNDS.iter().map(|bound| bound.name)) {
+            let at = help.find(&format!("--{name} ")).unwrap_or_else(|| panic!("--{name}: {help}"));
+            let entry = help[at..].lines().next().unwrap_or_default();
+            assert!(entry.contains("[default: "), "--{name} shows no default: {entry}");
+        }
+        assert!(help.contains("GAPLESS_IDLE_TIMEOUT"));
+    }
+}

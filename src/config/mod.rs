@@ -1,0 +1,183 @@
+//! What the operator wants: flags and environment, to [`Config`], with all errors at once.
+//!
+//! Two stages, both pure: `flags` says *what was typed* (words, and whether a flag or the
+//! environment brought them), `check` says *what it means*. A value that is wrong never stops the
+//! second stage: its default stands in while the rest is looked at, so that one run of the program
+//! names everything that has to be mended.
+//!
+//! Invariant: a [`Config`] that exists has passed every check, [`Limits::check`] included.
+
+mod check;
+mod flags;
+mod limits;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use crate::limits::Limits;
+
+/// The most shards that may be asked for: more than any machine this is meant for has CPUs.
+pub const SHARDS_MAX: usize = 64;
+
+/// What the program was asked to do.
+#[derive(Debug)]
+pub enum Command {
+    /// `gapless serve`: put a server on the network.
+    Serve(Box<Config>),
+    /// `gapless stdio`: the built-in server over stdin and stdout.
+    Stdio,
+}
+
+/// Everything `gapless serve` needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen. Port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// The path of the MCP endpoint; starts with `/`, no query, no slash at its end.
+    pub path: String,
+    /// How many shards; `None` is one for each CPU this process may use.
+    pub shards: Option<usize>,
+    /// How a POST is answered.
+    pub answers: Answers,
+    /// Origins that may call besides the endpoint's own, lower case, `scheme://host[:port]`.
+    pub origins: Vec<String>,
+    /// Values of `Host` that are accepted besides loopback's own, lower case, `host[:port]`.
+    pub hosts: Vec<String>,
+    /// What is logged, and in which form.
+    pub log: LogConfig,
+    /// Every settable bound.
+    pub limits: Limits,
+    /// Who produces the messages.
+    pub upstream: UpstreamConfig,
+    /// What happens to a session whose child process is gone.
+    pub on_child_exit: OnChildExit,
+}
+
+/// How a POST that carries requests is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// JSON when the answer is there in the same turn, else an SSE stream, at once.
+    Auto,
+    /// Always an SSE stream.
+    Sse,
+    /// JSON; what the call sends besides its answer goes to the standalone stream.
+    Json,
+}
+
+/// Who produces the messages of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamConfig {
+    /// The demo server inside this program.
+    Builtin,
+    /// A child process that speaks MCP over stdin and stdout.
+    Stdio {
+        /// The program and its arguments, word for word as they were typed; never empty.
+        command: Vec<OsString>,
+    },
+}
+
+/// What happens to a session whose child process is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnChildExit {
+    /// The next call starts a fresh child with the session's own `initialize`.
+    Respawn,
+    /// The session ends: its client gets 404 and starts over.
+    EndSession,
+}
+
+/// What is logged, and in which form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// A level, or the directives of a tracing filter.
+    pub filter: String,
+    /// The form of a line.
+    pub format: LogFormat,
+}
+
+/// The form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Why there is no [`Command`]: help or version were asked for, or something is wrong.
+#[derive(Debug)]
+pub enum Usage {
+    /// clap's own answer: help, version, or words it does not know.
+    Words(Box<clap::Error>),
+    /// Values that mean nothing, or that do not go together; one line each.
+    Values(Vec<String>),
+}
+
+impl Usage {
+    /// 0 where help or version was asked for, else 2.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Usage::Words(error) => error.exit_code(),
+            Usage::Values(_) => 2,
+        }
+    }
+
+    /// Prints it: help and version to stdout, everything else to stderr.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn print(&self) -> io::Result<()> {
+        match self {
+            Usage::Words(error) => error.print(),
+            Usage::Values(_) => writeln!(io::stderr().lock(), "{self}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Usage::Words(error) => error.fmt(f),
+            Usage::Values(lines) => {
+                for line in lines {
+                    writeln!(f, "error: {line}")?;
+                }
+                write!(f, "\nSee 'gapless serve --help' for every option.")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Usage {}
+
+impl Config {
+    /// What is allowed but worth a line in the log at start, one sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut sentences = Vec::new();
+        if !self.listen.ip().is_loopback() {
+            sentences.push(format!(
+                "{} can be reached from other machines and there is no authentication yet: \
+                 put it behind something that asks who is calling",
+                self.listen
+            ));
+        }
+        sentences
+    }
+}
+
+/// Reads the command line (`args`, the program's name first) and the environment (`env`, which
+/// answers a variable's name with its value).
+///
+/// # Errors
+/// [`Usage`]: help or version, or everything that is wrong.
+pub fn from_args(
+    args: impl Iterator<Item = OsString>,
+    env: impl Fn(&str) -> Option<OsString>,
+) -> Result<Command, Usage> {
+    match flags::parse(args, env)? {
+        flags::Typed::Stdio => Ok(Command::Stdio),
+        flags::Typed::Serve(words) => {
+            check::check(&words).map(Box::new).map(Command::Serve).map_err(Usage::Values)
+        }
+    }
+}

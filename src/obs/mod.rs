@@ -1,0 +1,1 @@
+//! What the program tells about itself: log lines and counters.
