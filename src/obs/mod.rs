@@ -1,1 +1,4 @@
-//! What the program tells about itself: log lines and counters.
+//! What the program tells about itself: log lines and counters. Neither blocks a core thread.
+
+pub mod counters;
+pub mod log;

@@ -1,0 +1,326 @@
+//! What happened, in numbers: one set per shard, summed when somebody asks.
+//!
+//! Invariant: one thread writes a set, any thread may read it. That makes a relaxed load and store
+//! enough (no locked instruction on the way of a request), and each set stands on cache lines of
+//! its own so that shards do not slow each other down. A reader sees each number as it was a
+//! moment ago, and not all of the same moment.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+/// A number that its one writer lets grow.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. Only the thread that owns the set may call this: two writers lose counts.
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Adds one; see [`Counter::add`].
+    pub fn increment(&self) {
+        self.add(1);
+    }
+
+    /// The number now; from any thread.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a request was; index of [`ShardCounters::requests`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// POST with `initialize`.
+    Initialize,
+    /// POST with `tools/call`.
+    ToolsCall,
+    /// POST with any other JSON-RPC request.
+    OtherCall,
+    /// POST with a notification.
+    Notification,
+    /// POST with a response to a request of the upstream.
+    Response,
+    /// POST with a batch array.
+    Batch,
+    /// GET without a cursor.
+    Get,
+    /// GET with `Last-Event-ID`.
+    Resume,
+    /// DELETE.
+    Delete,
+    /// Everything else, refused before its meaning was known.
+    Unread,
+}
+
+/// Names of [`RequestKind`], by index.
+pub const REQUEST_KINDS: [&str; 10] = [
+    "initialize",
+    "tools_call",
+    "other_call",
+    "notification",
+    "response",
+    "batch",
+    "get",
+    "resume",
+    "delete",
+    "unread",
+];
+
+/// Names of the classes of a resume, by index: first those that are served, then the refusals.
+pub const RESUME_CLASSES: [&str; 11] = [
+    "aligned",
+    "ring_ahead",
+    "ring_behind",
+    "nothing_new",
+    "finished_seen",
+    "fresh",
+    "truncated",
+    "ahead",
+    "epoch_changed",
+    "expired",
+    "unknown",
+];
+
+/// HTTP statuses of refusals, by index of [`ShardCounters::refusals`]; the last one is any other.
+pub const REFUSAL_STATUSES: [&str; 13] =
+    ["400", "403", "404", "405", "406", "408", "410", "413", "415", "431", "500", "503", "other"];
+
+/// The index of a status in [`REFUSAL_STATUSES`].
+pub fn refusal_index(status: u16) -> usize {
+    match status {
+        400 => 0,
+        403 => 1,
+        404 => 2,
+        405 => 3,
+        406 => 4,
+        408 => 5,
+        410 => 6,
+        413 => 7,
+        415 => 8,
+        431 => 9,
+        500 => 10,
+        503 => 11,
+        _ => REFUSAL_STATUSES.len() - 1,
+    }
+}
+
+/// Declares each counter once: its field in both structs, its place in the sum and in the line.
+macro_rules! counters {
+    (
+        single { $($(#[$doc:meta])* $name:ident,)* }
+        grouped { $($(#[$group_doc:meta])* $group:ident: $labels:ident,)* }
+    ) => {
+        /// The counters of one shard.
+        #[derive(Debug, Default)]
+        pub struct ShardCounters {
+            $($(#[$doc])* pub $name: Counter,)*
+            $($(#[$group_doc])* pub $group: [Counter; $labels.len()],)*
+        }
+
+        /// The sum over all shards.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Totals {
+            $($(#[$doc])* pub $name: u64,)*
+            $($(#[$group_doc])* pub $group: [u64; $labels.len()],)*
+            /// Log lines dropped because their writer was slow; the process's, not a shard's.
+            pub log_lines_lost: u64,
+        }
+
+        impl Totals {
+            fn add(&mut self, shard: &ShardCounters) {
+                $(self.$name += shard.$name.get();)*
+                $(for (sum, part) in self.$group.iter_mut().zip(&shard.$group) {
+                    *sum += part.get();
+                })*
+            }
+
+            /// Calls `each` with the name, the label within its group if it has one, and the value
+            /// of every counter, in the order of the declaration.
+            pub fn for_each(&self, mut each: impl FnMut(&'static str, Option<&'static str>, u64)) {
+                $(each(stringify!($name), None, self.$name);)*
+                $(for (label, value) in $labels.iter().zip(self.$group) {
+                    each(stringify!($group), Some(label), value);
+                })*
+                each("log_lines_lost", None, self.log_lines_lost);
+            }
+        }
+    };
+}
+
+counters! {
+    single {
+        /// Connections accepted.
+        connections_opened,
+        /// Connections ended.
+        connections_closed,
+        /// Connections that moved to the shard of their request's session.
+        connections_handed_off,
+        /// Sessions made by `initialize`.
+        sessions_started,
+        /// Sessions ended: DELETE, idle, upstream gone, shutdown.
+        sessions_ended,
+        /// Streams made, standalone streams included.
+        streams_started,
+        /// Streams whose last event is in their log.
+        streams_finished,
+        /// Events appended to logs.
+        events_appended,
+        /// Bytes of those events, encoded.
+        event_bytes_appended,
+        /// Bytes read from clients.
+        bytes_read,
+        /// Bytes written to clients.
+        bytes_written,
+        /// Readers whose connection was closed because the log's window passed them.
+        cuts,
+        /// Gap markers sent to listeners without a cursor.
+        gap_markers,
+        /// Child processes started.
+        children_started,
+        /// Child processes whose exit was seen.
+        children_exited,
+        /// Tasks that panicked and were contained.
+        panics,
+    }
+    grouped {
+        /// Requests, by [`RequestKind`].
+        requests: REQUEST_KINDS,
+        /// Resumes by class, served and refused.
+        resumes: RESUME_CLASSES,
+        /// Requests refused with an HTTP status; index by [`refusal_index`].
+        refusals: REFUSAL_STATUSES,
+    }
+}
+
+/// A shard's set, shared with whoever reads it.
+pub type SharedCounters = Arc<CachePadded<ShardCounters>>;
+
+/// A new set, all zero.
+pub fn new_shared() -> SharedCounters {
+    Arc::new(CachePadded::new(ShardCounters::default()))
+}
+
+impl ShardCounters {
+    /// Counts a request.
+    pub fn request(&self, kind: RequestKind) {
+        increment(&self.requests, kind as usize);
+    }
+
+    /// Counts a resume; `class` is an index of [`RESUME_CLASSES`].
+    pub fn resume(&self, class: usize) {
+        increment(&self.resumes, class);
+    }
+
+    /// Counts a request that was refused with `status`.
+    pub fn refusal(&self, status: u16) {
+        increment(&self.refusals, refusal_index(status));
+    }
+}
+
+fn increment(group: &[Counter], index: usize) {
+    debug_assert!(index < group.len(), "no counter {index}");
+    if let Some(counter) = group.get(index) {
+        counter.increment();
+    }
+}
+
+impl Totals {
+    /// Sums the sets of all shards.
+    pub fn sum<'a>(
+        shards: impl IntoIterator<Item = &'a SharedCounters>,
+        log_lines_lost: u64,
+    ) -> Self {
+        let mut totals = Totals { log_lines_lost, ..Totals::default() };
+        for shard in shards {
+            totals.add(shard);
+        }
+        totals
+    }
+
+    /// Logs the line of the shutdown.
+    pub fn log(&self) {
+        tracing::info!("totals {self}");
+    }
+}
+
+/// One line, `name=value` with spaces between. A label of a group stands behind a point, and only
+/// where its value is not 0.
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words = Vec::new();
+        self.for_each(|name, label, value| match label {
+            None => words.push(format!("{name}={value}")),
+            Some(label) if value != 0 => words.push(format!("{name}.{label}={value}")),
+            Some(_) => {}
+        });
+        f.write_str(&words.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_the_sum_of_the_shards() {
+        let shards = [new_shared(), new_shared()];
+        shards[0].events_appended.add(40);
+        shards[1].events_appended.add(2);
+        shards[0].request(RequestKind::ToolsCall);
+        shards[1].request(RequestKind::ToolsCall);
+        shards[1].request(RequestKind::Unread);
+        shards[1].resume(RESUME_CLASSES.len() - 1);
+        shards[0].refusal(410);
+        shards[0].refusal(418);
+        let totals = Totals::sum(&shards, 3);
+        assert_eq!(totals.events_appended, 42);
+        let line = totals.to_string();
+        for word in [
+            "events_appended=42",
+            "cuts=0",
+            "requests.tools_call=2",
+            "requests.unread=1",
+            "resumes.unknown=1",
+            "refusals.410=1",
+            "refusals.other=1",
+            "log_lines_lost=3",
+        ] {
+            assert!(line.split(' ').any(|found| found == word), "{word} is not in {line}");
+        }
+        assert!(!line.contains("resumes.aligned") && !line.contains('\n'), "{line}");
+    }
+
+    #[test]
+    fn each_status_has_its_own_place() {
+        for (index, label) in REFUSAL_STATUSES.iter().enumerate() {
+            let status = label.parse().unwrap_or(599);
+            assert_eq!(refusal_index(status), index, "{label}");
+        }
+    }
+
+    #[test]
+    fn the_last_request_kind_has_the_last_name() {
+        assert_eq!(RequestKind::Unread as usize, REQUEST_KINDS.len() - 1);
+        assert_eq!(REQUEST_KINDS[RequestKind::Resume as usize], "resume");
+    }
+
+    /// The names are part of what operators search their logs for: none twice, none odd.
+    #[test]
+    fn every_name_is_told_apart() {
+        let mut names = std::collections::BTreeSet::new();
+        Totals::default().for_each(|name, label, _| {
+            assert!(names.insert((name, label)), "{name} {label:?} twice");
+        });
+        assert!(names.len() > 40);
+    }
+
+    #[test]
+    fn sets_do_not_share_a_cache_line() {
+        assert!(std::mem::align_of::<CachePadded<ShardCounters>>() >= 64);
+    }
+}
