@@ -1,0 +1,3 @@
+//! Who may ask: checks that come before dispatch and before the session is looked up, pure.
+
+pub mod origin;
