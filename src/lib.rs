@@ -19,3 +19,4 @@ pub mod mcp;
 pub mod obs;
 pub mod stream;
 pub mod sys;
+pub mod upstream;

@@ -1,0 +1,3 @@
+//! What produces the messages behind the endpoint.
+
+pub mod builtin;
