@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
+use crate::stream::resume::Class;
+
 /// A number that its one writer lets grow.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -57,76 +59,63 @@ pub enum RequestKind {
     Unread,
 }
 
-/// Names of [`RequestKind`], by index.
-pub const REQUEST_KINDS: [&str; 10] = [
-    "initialize",
-    "tools_call",
-    "other_call",
-    "notification",
-    "response",
-    "batch",
-    "get",
-    "resume",
-    "delete",
-    "unread",
-];
+impl RequestKind {
+    /// Every kind, by index.
+    pub const ALL: [Self; 10] = [
+        Self::Initialize,
+        Self::ToolsCall,
+        Self::OtherCall,
+        Self::Notification,
+        Self::Response,
+        Self::Batch,
+        Self::Get,
+        Self::Resume,
+        Self::Delete,
+        Self::Unread,
+    ];
 
-/// Names of the classes of a resume, by index: first those that are served, then the refusals.
-pub const RESUME_CLASSES: [&str; 11] = [
-    "aligned",
-    "ring_ahead",
-    "ring_behind",
-    "nothing_new",
-    "finished_seen",
-    "fresh",
-    "truncated",
-    "ahead",
-    "epoch_changed",
-    "expired",
-    "unknown",
-];
-
-/// HTTP statuses of refusals, by index of [`ShardCounters::refusals`]; the last one is any other.
-pub const REFUSAL_STATUSES: [&str; 13] =
-    ["400", "403", "404", "405", "406", "408", "410", "413", "415", "431", "500", "503", "other"];
-
-/// The index of a status in [`REFUSAL_STATUSES`].
-pub fn refusal_index(status: u16) -> usize {
-    match status {
-        400 => 0,
-        403 => 1,
-        404 => 2,
-        405 => 3,
-        406 => 4,
-        408 => 5,
-        410 => 6,
-        413 => 7,
-        415 => 8,
-        431 => 9,
-        500 => 10,
-        503 => 11,
-        _ => REFUSAL_STATUSES.len() - 1,
+    /// The name in the line of totals.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Initialize => "initialize",
+            Self::ToolsCall => "tools_call",
+            Self::OtherCall => "other_call",
+            Self::Notification => "notification",
+            Self::Response => "response",
+            Self::Batch => "batch",
+            Self::Get => "get",
+            Self::Resume => "resume",
+            Self::Delete => "delete",
+            Self::Unread => "unread",
+        }
     }
+}
+
+/// The status of a refusal; index of [`ShardCounters::refusals`]. 0 stands for any other.
+const REFUSALS: [u16; 13] = [400, 403, 404, 405, 406, 408, 410, 413, 415, 431, 500, 503, 0];
+
+fn refusal_name(status: u16) -> String {
+    if status == 0 { "other".to_owned() } else { status.to_string() }
 }
 
 /// Declares each counter once: its field in both structs, its place in the sum and in the line.
 macro_rules! counters {
     (
         single { $($(#[$doc:meta])* $name:ident,)* }
-        grouped { $($(#[$group_doc:meta])* $group:ident: $labels:ident,)* }
+        grouped { $($(#[$group_doc:meta])* $group:ident: $all:path, $label:path;)* }
     ) => {
         /// The counters of one shard.
         #[derive(Debug, Default)]
         pub struct ShardCounters {
             $($(#[$doc])* pub $name: Counter,)*
-            $($(#[$group_doc])* pub $group: [Counter; $labels.len()],)*
+            $($(#[$group_doc])* pub $group: [Counter; $all.len()],)*
         }
 
         /// The sum over all shards.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[$doc])* pub $name: u64,)*
-            $($(#[$group_doc])* pub $group: [u64; $labels.len()],)*
+            $($(#[$group_doc])* pub $group: [u64; $all.len()],)*
             /// Log lines dropped because their writer was slow; the process's, not a shard's.
             pub log_lines_lost: u64,
         }
@@ -139,14 +128,14 @@ macro_rules! counters {
                 })*
             }
 
-            /// Calls `each` with the name, the label within its group if it has one, and the value
-            /// of every counter, in the order of the declaration.
-            pub fn for_each(&self, mut each: impl FnMut(&'static str, Option<&'static str>, u64)) {
-                $(each(stringify!($name), None, self.$name);)*
-                $(for (label, value) in $labels.iter().zip(self.$group) {
-                    each(stringify!($group), Some(label), value);
+            /// Calls `each` with the name and the value of every counter, in the order of the
+            /// declaration. The name of one of a group is `group.label`.
+            pub fn for_each(&self, mut each: impl FnMut(&str, u64)) {
+                $(each(stringify!($name), self.$name);)*
+                $(for (item, value) in $all.into_iter().zip(self.$group) {
+                    each(&format!("{}.{}", stringify!($group), $label(item)), value);
                 })*
-                each("log_lines_lost", None, self.log_lines_lost);
+                each("log_lines_lost", self.log_lines_lost);
             }
         }
     };
@@ -189,11 +178,11 @@ counters! {
     }
     grouped {
         /// Requests, by [`RequestKind`].
-        requests: REQUEST_KINDS,
+        requests: RequestKind::ALL, RequestKind::name;
         /// Resumes by class, served and refused.
-        resumes: RESUME_CLASSES,
-        /// Requests refused with an HTTP status; index by [`refusal_index`].
-        refusals: REFUSAL_STATUSES,
+        resumes: Class::ALL, Class::name;
+        /// Requests refused with an HTTP status; see [`ShardCounters::refusal`].
+        refusals: REFUSALS, refusal_name;
     }
 }
 
@@ -211,14 +200,15 @@ impl ShardCounters {
         increment(&self.requests, kind as usize);
     }
 
-    /// Counts a resume; `class` is an index of [`RESUME_CLASSES`].
-    pub fn resume(&self, class: usize) {
-        increment(&self.resumes, class);
+    /// Counts a resume, served or refused.
+    pub fn resume(&self, class: Class) {
+        increment(&self.resumes, class as usize);
     }
 
     /// Counts a request that was refused with `status`.
     pub fn refusal(&self, status: u16) {
-        increment(&self.refusals, refusal_index(status));
+        let known = REFUSALS.iter().position(|refusal| *refusal == status);
+        increment(&self.refusals, known.unwrap_or(REFUSALS.len() - 1));
     }
 }
 
@@ -248,15 +238,15 @@ impl Totals {
     }
 }
 
-/// One line, `name=value` with spaces between. A label of a group stands behind a point, and only
-/// where its value is not 0.
+/// One line, `name=value` with spaces between. The counters of a group stand there where they are
+/// not 0.
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();
-        self.for_each(|name, label, value| match label {
-            None => words.push(format!("{name}={value}")),
-            Some(label) if value != 0 => words.push(format!("{name}.{label}={value}")),
-            Some(_) => {}
+        self.for_each(|name, value| {
+            if value != 0 || !name.contains('.') {
+                words.push(format!("{name}={value}"));
+            }
         });
         f.write_str(&words.join(" "))
     }
@@ -274,7 +264,7 @@ mod tests {
         shards[0].request(RequestKind::ToolsCall);
         shards[1].request(RequestKind::ToolsCall);
         shards[1].request(RequestKind::Unread);
-        shards[1].resume(RESUME_CLASSES.len() - 1);
+        shards[1].resume(Class::Unknown);
         shards[0].refusal(410);
         shards[0].refusal(418);
         let totals = Totals::sum(&shards, 3);
@@ -295,27 +285,34 @@ mod tests {
         assert!(!line.contains("resumes.aligned") && !line.contains('\n'), "{line}");
     }
 
+    /// A kind or class is counted under its own name, not under its neighbour's.
     #[test]
-    fn each_status_has_its_own_place() {
-        for (index, label) in REFUSAL_STATUSES.iter().enumerate() {
-            let status = label.parse().unwrap_or(599);
-            assert_eq!(refusal_index(status), index, "{label}");
+    fn each_of_a_group_is_counted_under_its_own_name() {
+        let counted = |count: &dyn Fn(&ShardCounters)| {
+            let set = new_shared();
+            count(&set);
+            let mut names = Vec::new();
+            Totals::sum([&set], 0).for_each(|name, value| {
+                names.extend((value != 0).then(|| name.to_owned()));
+            });
+            names
+        };
+        for kind in RequestKind::ALL {
+            assert_eq!(counted(&|set| set.request(kind)), [format!("requests.{}", kind.name())]);
+        }
+        for class in Class::ALL {
+            assert_eq!(counted(&|set| set.resume(class)), [format!("resumes.{}", class.name())]);
+        }
+        for status in [400, 431, 503] {
+            assert_eq!(counted(&|set| set.refusal(status)), [format!("refusals.{status}")]);
         }
     }
 
-    #[test]
-    fn the_last_request_kind_has_the_last_name() {
-        assert_eq!(RequestKind::Unread as usize, REQUEST_KINDS.len() - 1);
-        assert_eq!(REQUEST_KINDS[RequestKind::Resume as usize], "resume");
-    }
-
-    /// The names are part of what operators search their logs for: none twice, none odd.
+    /// The names are part of what operators search their logs for: none twice.
     #[test]
     fn every_name_is_told_apart() {
         let mut names = std::collections::BTreeSet::new();
-        Totals::default().for_each(|name, label, _| {
-            assert!(names.insert((name, label)), "{name} {label:?} twice");
-        });
+        Totals::default().for_each(|name, _| assert!(names.insert(name.to_owned()), "{name}"));
         assert!(names.len() > 40);
     }
 

@@ -194,8 +194,8 @@ fn next_piece(rest: &str, before: Option<char>) -> (usize, usize) {
     if rest.starts_with("/*") {
         return (0, comment_bytes(rest));
     }
-    if rest.starts_with('"') {
-        return (1, quoted_bytes(&rest[1..], '"'));
+    if let Some(inside) = rest.strip_prefix('"') {
+        return (1, quoted_bytes(inside, '"'));
     }
     let in_name = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
     if !in_name && (rest.starts_with("r\"") || rest.starts_with("r#") || rest.starts_with("br")) {
