@@ -17,6 +17,7 @@ pub mod http;
 pub mod limits;
 pub mod mcp;
 pub mod obs;
+pub mod session;
 pub mod stream;
 pub mod sys;
 pub mod upstream;

@@ -25,6 +25,29 @@ pub fn event(out: &mut Vec<u8>, id_prefix: &[u8], number: u64, data: &[u8]) {
     finish_event(out, data);
 }
 
+/// Appends one message event whose JSON text `data` writes straight into `out`; otherwise as
+/// [`event`].
+pub fn event_with(
+    out: &mut Vec<u8>,
+    id_prefix: &[u8],
+    number: u64,
+    data: impl FnOnce(&mut Vec<u8>),
+) {
+    out.extend_from_slice(b"id: ");
+    out.extend_from_slice(id_prefix);
+    out.push(b'.');
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    out.extend_from_slice(b"\ndata: ");
+    let start = out.len();
+    data(out);
+    let mut from = start;
+    while let Some(at) = memchr::memchr2(b'\r', b'\n', &out[from..]) {
+        out[from + at] = b' ';
+        from += at + 1;
+    }
+    out.extend_from_slice(b"\n\n");
+}
+
 /// Appends one message event with a given id; otherwise as [`event`].
 pub fn event_with_id(out: &mut Vec<u8>, id: &[u8], data: &[u8]) {
     out.reserve(id.len() + data.len() + 16);

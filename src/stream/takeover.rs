@@ -42,8 +42,8 @@ pub struct Attached {
 pub enum Lost {
     /// A newer connection has won.
     Superseded,
-    /// The log moved meanwhile.
-    Refused(Class),
+    /// The log moved meanwhile: the class, and the number that was asked for.
+    Refused(Class, u64),
 }
 
 impl Takeover {
@@ -69,7 +69,7 @@ impl Takeover {
         assert!(stream.holder().is_none(), "the fenced connection is closed first");
         match self.start {
             Start::After(number) => {
-                stream.admit(number).map_err(Lost::Refused)?;
+                stream.admit(number).map_err(|class| Lost::Refused(class, number))?;
                 stream.handle_named(number);
                 let class = stream.attach(self.generation, number);
                 Ok(Attached { generation: self.generation, class, after: number, gap: None })

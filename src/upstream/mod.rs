@@ -1,3 +1,5 @@
 //! What produces the messages behind the endpoint.
 
 pub mod builtin;
+pub mod piped;
+mod setup;

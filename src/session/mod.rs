@@ -1,0 +1,330 @@
+//! One MCP session: its streams, its requests in flight, and who hears what.
+//!
+//! Sans-IO like the streams it holds: messages and `now` come in, [`Effect`]s and bytes go out.
+//! The order of calls:
+//!
+//! 1. A POST goes to [`Session::handle_post`]; its [`Session::reply`] is JSON, a stream, or still
+//!    pending until [`Effect::Ready`].
+//! 2. The upstream's messages go to [`Session::respond`], [`Session::notify`] and
+//!    [`Session::ask`].
+//! 3. A GET goes to [`Session::listen`] or [`Session::resume`]; the shell closes the connection
+//!    that [`crate::stream::Takeover::must_close`] names, then calls [`Session::attach`].
+//! 4. A connection's writer calls [`Session::transmit`] until it says wait.
+//! 5. After every call: [`Session::poll_effect`] until empty, and [`Session::timeout`].
+//!
+//! Invariants:
+//! * A message belongs to exactly one stream.
+//! * A call gets exactly one final answer, and it is logged before anybody is told.
+//! * A disconnect cancels nothing.
+
+mod calls;
+mod client;
+mod effect;
+mod resume;
+mod streams;
+pub mod table;
+mod upstream;
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::http::sse;
+use crate::limits::{Limits, WRITE_BYTES_MAX};
+use crate::mcp::event_id::Token;
+use crate::mcp::revision::{self, Revision};
+use crate::mcp::session_id::SessionId;
+use crate::stream::{Generation, Stream, Transmit};
+
+pub use self::calls::{Answers, Asked, CallKey, ExchangeKey, ReplyForm};
+pub use self::client::{PostRefusal, Posted, Reply};
+pub use self::effect::{Effect, Ended};
+pub use self::resume::{Refusal, RefusalAnswer};
+pub use self::streams::{Entry, STANDALONE};
+pub use self::upstream::{About, Upstream};
+
+use self::calls::Calls;
+use self::streams::Streams;
+
+/// The `retry` of every stream, milliseconds.
+pub const RETRY_MS: u64 = 3000;
+
+/// What all sessions of a process share.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The bounds.
+    pub limits: Limits,
+    /// The key of the event ids' tokens.
+    pub key: [u8; 32],
+}
+
+/// What a connection's writer does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Bytes were appended: write them.
+    Write,
+    /// Nothing to send now.
+    Wait,
+    /// Read the acknowledgements, then ask again.
+    RingFull,
+    /// The stream is over and everything has been sent.
+    Finished,
+    /// The connection ends in the planned way; the stream does not.
+    Planned,
+    /// Another connection has the stream.
+    Stale,
+}
+
+/// One session. See the module's documentation for the order of calls.
+pub struct Session {
+    id: SessionId,
+    settings: Rc<Settings>,
+    epoch: u32,
+    revision: Revision,
+    initialized: bool,
+    streams: Streams,
+    calls: Calls,
+    effects: VecDeque<Effect>,
+    used: Instant,
+    timeout: Instant,
+    ended: Option<Ended>,
+}
+
+/// Getters.
+impl Session {
+    /// A session that has not been initialized yet.
+    pub fn new(id: SessionId, settings: Rc<Settings>, now: Instant) -> Self {
+        let timeout = now + settings.limits.idle_timeout;
+        let mut session = Self {
+            id,
+            settings,
+            epoch: 1,
+            revision: revision::NEWEST,
+            initialized: false,
+            streams: Streams::new(),
+            calls: Calls::default(),
+            effects: VecDeque::new(),
+            used: now,
+            timeout,
+            ended: None,
+        };
+        session.add_stream(Box::default());
+        session
+    }
+
+    /// The session's id, a secret.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// The negotiated revision.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Whether the upstream has accepted the session.
+    pub fn is_initialized(&self) -> bool {
+        self.initialized
+    }
+
+    /// Why the session is over, if it is.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// The epoch of its log.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Calls that have no final answer.
+    pub fn open_calls(&self) -> usize {
+        self.calls.calls.len()
+    }
+
+    /// Bytes charged for its logs.
+    pub fn bytes(&self) -> u64 {
+        self.streams.bytes()
+    }
+
+    /// One of its streams.
+    pub fn stream(&self, number: u32) -> Option<&Stream> {
+        self.streams.get(number).map(|entry| &entry.stream)
+    }
+
+    /// Its streams' numbers, in order.
+    pub fn stream_numbers(&self) -> Vec<u32> {
+        self.streams.numbers()
+    }
+
+    /// When [`Session::handle_timeout`] wants to be called; early is harmless.
+    pub fn timeout(&self) -> Instant {
+        self.timeout
+    }
+
+    /// The next thing to do in the world.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+}
+
+/// Commands.
+impl Session {
+    /// The upstream has accepted the session, in this revision.
+    pub fn set_initialized(&mut self, revision: Revision) {
+        self.revision = revision;
+        self.initialized = true;
+    }
+
+    /// Somebody used the session.
+    pub fn touch(&mut self, now: Instant) {
+        self.used = now;
+    }
+
+    /// The logs may have lost their tails: every cursor given out so far is of an older epoch.
+    pub fn change_epoch(&mut self) {
+        self.epoch += 1;
+        for number in self.streams.numbers() {
+            let token = self.mint(number);
+            if let Some(entry) = self.streams.get_mut(number) {
+                entry.token = token;
+            }
+        }
+    }
+
+    /// Ends the session. Its connections are woken and find that it is over.
+    pub fn end(&mut self, why: Ended) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.ended = Some(why);
+        for number in self.streams.numbers() {
+            if let Some(entry) = self.streams.get_mut(number) {
+                entry.stream.handle_ended();
+            }
+            self.effects.push_back(Effect::Wake(number));
+        }
+        for &exchange in self.calls.exchanges.keys() {
+            self.effects.push_back(Effect::Ready(exchange));
+        }
+        self.effects.push_back(Effect::Ended(why));
+    }
+
+    /// Ends the stream's current connection in the planned way, once it has sent what is logged.
+    pub fn close_planned(&mut self, number: u32) {
+        if let Some(entry) = self.streams.get_mut(number) {
+            entry.planned_close = entry.stream.attached().is_some();
+            self.wake(number);
+        }
+    }
+
+    /// Keeps a comment for the stream's connection, if there is one.
+    pub fn comment(&mut self, number: u32, text: &[u8]) {
+        if let Some(entry) = self.streams.get_mut(number) {
+            entry.stream.comment(WRITE_BYTES_MAX / 4, |out| sse::comment(out, text));
+            self.wake(number);
+        }
+    }
+
+    /// Brings a stream back into its budget; its acknowledgements have just been read.
+    pub fn relieve(&mut self, now: Instant, number: u32, upstream: &mut impl Upstream) {
+        if !self.streams.over_budget(number, &self.settings.limits) {
+            return;
+        }
+        self.streams.relieve(now, number, &self.settings.limits, &mut self.effects);
+        self.fail_unseen(now, upstream);
+    }
+
+    /// Time has passed: calls and questions time out, old events go, an unused session ends.
+    pub fn handle_timeout(&mut self, now: Instant, upstream: &mut impl Upstream) {
+        self.time_out_calls(now, upstream);
+        self.time_out_asked(now, upstream);
+        self.streams.expire(now, &self.settings.limits, &mut self.effects);
+        self.fail_unseen(now, upstream);
+        for number in self.streams.numbers() {
+            if let Some(entry) = self.streams.get_mut(number) {
+                entry.stream.handle_timeout(now);
+            }
+        }
+        let in_use = !self.calls.calls.is_empty() || self.streams.any_attached();
+        if in_use {
+            self.used = now;
+        }
+        let idle_at = self.used + self.settings.limits.idle_timeout;
+        if now >= idle_at {
+            self.end(Ended::Idle);
+        }
+        let calls = self.calls.calls.values().map(calls::Call::timeout);
+        let asked = self.calls.asked.values().map(|asked| asked.deadline);
+        let streams = self.streams.expires(self.settings.limits.retention);
+        let next = calls.chain(asked).chain(streams).min().unwrap_or(idle_at).min(idle_at);
+        // A stream that is being read past its age stays; look again a little later.
+        self.timeout = next.max(now + Duration::from_millis(10));
+    }
+
+    fn add_stream(&mut self, ids: Box<[Box<str>]>) -> u32 {
+        let token = self.mint(self.streams.next());
+        self.streams.add(token, ids)
+    }
+
+    fn mint(&self, stream: u32) -> Token {
+        Token::mint(&self.settings.key, &self.id, stream, self.epoch)
+    }
+
+    fn wake(&mut self, number: u32) {
+        if self.effects.back() != Some(&Effect::Wake(number)) {
+            self.effects.push_back(Effect::Wake(number));
+        }
+    }
+
+    fn expect_timeout(&mut self, at: Instant) {
+        self.timeout = self.timeout.min(at);
+    }
+}
+
+/// What a stream's connection does.
+impl Session {
+    /// Appends what the connection of `generation` should write next to `out`; the first byte
+    /// appended will have `offset` in the connection's byte stream.
+    pub fn transmit(
+        &mut self,
+        number: u32,
+        generation: Generation,
+        offset: u64,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let Some(entry) = self.streams.get_mut(number) else { return Step::Stale };
+        let before = out.len();
+        entry.stream.poll_comments(generation, out);
+        let commented = out.len() - before;
+        let max = WRITE_BYTES_MAX.saturating_sub(out.len());
+        match entry.stream.poll_transmit(generation, offset + commented as u64, max, out) {
+            Transmit::Data(_) => Step::Write,
+            Transmit::Stale => Step::Stale,
+            _ if commented > 0 => Step::Write,
+            Transmit::Finished => Step::Finished,
+            Transmit::Idle if self.ended.is_some() => Step::Finished,
+            Transmit::Idle if entry.planned_close => Step::Planned,
+            Transmit::Idle => Step::Wait,
+            Transmit::RingFull => Step::RingFull,
+        }
+    }
+
+    /// The peer's TCP acknowledged `acked` bytes of the connection of `generation`.
+    pub fn handle_acked(&mut self, number: u32, generation: Generation, acked: u64) {
+        if let Some(entry) = self.streams.get_mut(number) {
+            entry.stream.handle_acked(generation, acked);
+        }
+    }
+
+    /// The connection of `generation` is gone; `acked` is its last acknowledged byte count.
+    pub fn handle_closed(&mut self, now: Instant, number: u32, generation: Generation, acked: u64) {
+        if let Some(entry) = self.streams.get_mut(number) {
+            entry.stream.handle_closed(generation, acked);
+            self.used = now;
+            let expires = self.streams.expires(self.settings.limits.retention);
+            let idle = now + self.settings.limits.idle_timeout;
+            self.expect_timeout(expires.unwrap_or(idle).min(idle));
+        }
+    }
+}

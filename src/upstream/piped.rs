@@ -1,0 +1,399 @@
+//! The protocol with an upstream behind a pipe: one child per session, messages as lines. Pure.
+//!
+//! Invariants:
+//! * Ids and progress tokens are rewritten to the session's own keys on the way in and restored,
+//!   type and bytes, on the way out. Everything else passes byte for byte.
+//! * The ids of the child's own requests are rewritten per incarnation, so that a late answer can
+//!   never approve a different question after a child restarted.
+//! * A restarted child is set up like the one before: `initialize` with the session's own
+//!   parameters, `initialized`, the last log level, the live subscriptions. Until it has answered
+//!   alike, nothing of the client reaches it.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::mcp::jsonrpc::{self, Envelope, Kind, Message, codes};
+use crate::mcp::revision;
+use crate::session::{About, Asked, CallKey, Ended, Session, Upstream};
+
+use super::setup::Setup;
+
+/// The id of the `initialize` that sets a restarted child up.
+const SETUP_ID: &str = r#""gapless:setup""#;
+/// A child that dies sooner than this after its start is restarted only after a pause.
+const CRASH_WINDOW: Duration = Duration::from_secs(1);
+/// The first pause before a restart, doubled with each crash in a row.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+/// The longest pause before a restart.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// What happens when a child exits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnExit {
+    /// A fresh child is started on the next call.
+    #[default]
+    Respawn,
+    /// The session ends.
+    EndSession,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The first child; the client's own `initialize` is under way or done.
+    First,
+    /// No child; one may be started at this instant.
+    Dead(Instant),
+    /// A child is being started or set up again.
+    SettingUp,
+    /// A restarted child that is set up.
+    Again,
+}
+
+/// What a line from the child came to, where the shell should say something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A message, routed.
+    Routed,
+    /// No JSON-RPC: for the log.
+    Junk,
+    /// An answer that nobody waits for, or progress of nothing.
+    Unclaimed,
+}
+
+/// The pipe's side of one session.
+pub struct Piped {
+    on_exit: OnExit,
+    state: State,
+    incarnation: u32,
+    started: Instant,
+    crashes: u32,
+    setup: Setup,
+    initialize: Option<CallKey>,
+    lines: VecDeque<Vec<u8>>,
+    /// Lines of the client that wait until a restarted child is set up.
+    held: VecDeque<Vec<u8>>,
+    /// Bytes in both queues and in the shell's hands.
+    queued: usize,
+    queued_max: usize,
+    spawn: bool,
+}
+
+impl Piped {
+    /// Before the first child, which is asked for at once. `queued_max` bounds the bytes that
+    /// wait for a child to read.
+    pub fn new(now: Instant, on_exit: OnExit, queued_max: usize) -> Self {
+        Self {
+            on_exit,
+            state: State::First,
+            incarnation: 1,
+            started: now,
+            crashes: 0,
+            setup: Setup::default(),
+            initialize: None,
+            lines: VecDeque::new(),
+            held: VecDeque::new(),
+            queued: 0,
+            queued_max,
+            spawn: true,
+        }
+    }
+
+    /// Whether the child's queue is so full that no notification is taken.
+    pub fn is_full(&self) -> bool {
+        self.queued >= self.queued_max
+    }
+
+    /// Whether a child should be started now; true once per wish.
+    pub fn poll_spawn(&mut self) -> bool {
+        std::mem::take(&mut self.spawn)
+    }
+
+    /// The next line for the child's stdin, with its newline.
+    pub fn poll_line(&mut self) -> Option<Vec<u8>> {
+        self.lines.pop_front()
+    }
+
+    /// The shell has written (or lost) so many bytes of lines.
+    pub fn handle_written(&mut self, bytes: usize) {
+        self.queued = self.queued.saturating_sub(bytes);
+    }
+
+    /// A child runs.
+    pub fn handle_started(&mut self, now: Instant) {
+        self.started = now;
+    }
+
+    /// The child is gone, or could not be started.
+    pub fn handle_exit(&mut self, session: &mut Session, now: Instant, reason: &str) {
+        self.lines.clear();
+        self.held.clear();
+        self.queued = 0;
+        let early = now.duration_since(self.started) < CRASH_WINDOW;
+        self.crashes = if early { self.crashes.saturating_add(1) } else { 0 };
+        let pause = match self.crashes {
+            0 => Duration::ZERO,
+            crashes => (BACKOFF_MIN * 2u32.saturating_pow(crashes - 1)).min(BACKOFF_MAX),
+        };
+        self.state = State::Dead(now + pause);
+        session.handle_upstream_lost(now, self.incarnation, reason);
+        self.incarnation += 1;
+        if self.on_exit == OnExit::EndSession || !session.is_initialized() {
+            session.end(Ended::UpstreamLost);
+        }
+    }
+
+    /// One line of the child's stdout.
+    pub fn handle_line(&mut self, session: &mut Session, now: Instant, line: &[u8]) -> Heard {
+        match jsonrpc::parse(line) {
+            Ok(Message::Single(message)) => self.handle_message(session, now, &message),
+            Ok(Message::Batch(all)) => {
+                let heard = all.iter().map(|message| self.handle_message(session, now, message));
+                heard.fold(Heard::Routed, |all, one| if one == Heard::Routed { all } else { one })
+            }
+            Err(_) => Heard::Junk,
+        }
+    }
+
+    fn handle_message(
+        &mut self,
+        session: &mut Session,
+        now: Instant,
+        message: &Envelope<'_>,
+    ) -> Heard {
+        let routed = match message.kind {
+            Kind::Response => self.handle_response(session, now, message),
+            Kind::Notification => self.handle_notification(session, now, message),
+            Kind::Request => {
+                let id = message.id.unwrap_or_default();
+                let about = session.unrelated();
+                let hint = message.text.len() + 20;
+                session.ask(now, about, id, self.incarnation, hint, |key, out| {
+                    splice_number(message.text, message.id, key, out);
+                });
+                true
+            }
+        };
+        if routed { Heard::Routed } else { Heard::Unclaimed }
+    }
+
+    fn handle_response(
+        &mut self,
+        session: &mut Session,
+        now: Instant,
+        message: &Envelope<'_>,
+    ) -> bool {
+        let id = message.id.unwrap_or_default();
+        if id == SETUP_ID {
+            self.handle_setup(session, now, message);
+            return true;
+        }
+        let Ok(call) = id.parse::<CallKey>() else { return false };
+        if self.initialize == Some(call) {
+            self.initialize = None;
+            if !self.setup.accept_initialize(session, message) && !message.is_error {
+                let reason = "the server's answer names no protocol revision";
+                return session.respond_error(now, call, codes::INTERNAL_ERROR, reason, None);
+            }
+        }
+        session.respond(now, call, message.text.len(), |id, out| {
+            jsonrpc::splice(message.text, &edit(message.id, id.as_bytes()), out);
+        })
+    }
+
+    fn handle_notification(
+        &mut self,
+        session: &mut Session,
+        now: Instant,
+        message: &Envelope<'_>,
+    ) -> bool {
+        let text = message.text;
+        let about = match message.method.as_deref().unwrap_or_default() {
+            "notifications/progress" => {
+                let token = jsonrpc::progress_token(message);
+                let call = token.and_then(|token| token.parse::<CallKey>().ok());
+                return call.is_some_and(|call| pass_progress(session, now, call, message, token));
+            }
+            "notifications/cancelled" => {
+                let id = jsonrpc::cancelled_request_id(message);
+                return id.is_some_and(|id| {
+                    session.withdraw(now, id, self.incarnation, |key, out| {
+                        splice_number(text, Some(id), key, out);
+                    })
+                });
+            }
+            "notifications/message" => session.unrelated(),
+            _ => About::Standalone,
+        };
+        session.notify(now, about, text.len(), |out| out.extend_from_slice(text.as_bytes()));
+        true
+    }
+
+    /// A restarted child has answered its `initialize`.
+    fn handle_setup(&mut self, session: &mut Session, now: Instant, message: &Envelope<'_>) {
+        if self.state != State::SettingUp {
+            return;
+        }
+        if !self.setup.is_alike(message) {
+            session.handle_upstream_lost(now, self.incarnation, "the restarted server differs");
+            return session.end(Ended::UpstreamLost);
+        }
+        self.state = State::Again;
+        for line in self.setup.lines_after_initialize() {
+            self.queue_now(line);
+        }
+        self.lines.append(&mut self.held);
+    }
+
+    /// Makes sure that there is a child, or that one will come; false while it may not.
+    fn ensure_child(&mut self, now: Instant) -> bool {
+        let State::Dead(from) = self.state else { return true };
+        if now < from {
+            return false;
+        }
+        self.state = State::SettingUp;
+        self.spawn = true;
+        if let Some(line) = self.setup.initialize_line(SETUP_ID) {
+            self.queue_now(line);
+        }
+        true
+    }
+
+    fn queue_now(&mut self, line: Vec<u8>) {
+        self.queued += line.len();
+        self.lines.push_back(line);
+    }
+
+    fn queue(&mut self, line: Vec<u8>) {
+        self.queued += line.len();
+        match self.state {
+            State::SettingUp => self.held.push_back(line),
+            State::Dead(_) => self.queued -= line.len(),
+            State::First | State::Again => self.lines.push_back(line),
+        }
+    }
+}
+
+impl Upstream for Piped {
+    fn request(
+        &mut self,
+        session: &mut Session,
+        now: Instant,
+        call: CallKey,
+        message: &Envelope<'_>,
+    ) {
+        if !self.ensure_child(now) {
+            let reason = "the server keeps crashing; it is restarted after a pause";
+            let data = r#"{"reason":"upstream_lost"}"#;
+            session.respond_error(now, call, codes::UPSTREAM_LOST, reason, Some(data));
+            return;
+        }
+        if self.queued + message.text.len() > self.queued_max {
+            let reason = "the server does not read its input fast enough";
+            let data = format!(r#"{{"limit_bytes":{}}}"#, self.queued_max);
+            session.respond_error(now, call, codes::SERVER_ERROR, reason, Some(&data));
+            return;
+        }
+        let key = call.to_string();
+        let mut edits = vec![(message.id.unwrap_or_default(), key.as_bytes())];
+        if let Some(token) = jsonrpc::request_progress_token(message) {
+            edits.push((token, key.as_bytes()));
+        }
+        let version;
+        match message.method.as_deref() {
+            Some("initialize") => {
+                self.initialize = Some(call);
+                if let Some(params) = jsonrpc::initialize_params(message) {
+                    let asked = revision::ask_down(&params.protocol_version);
+                    if asked != params.protocol_version {
+                        version = format!("\"{asked}\"");
+                        edits.push((params.protocol_version_raw, version.as_bytes()));
+                    }
+                }
+            }
+            Some(method) => self.setup.note(method, message.params),
+            None => {}
+        }
+        let mut line = Vec::with_capacity(message.text.len() + 24);
+        jsonrpc::push_line(message.text, &edits, &mut line);
+        if self.initialize == Some(call) {
+            self.setup.keep_initialize(&line);
+        }
+        self.queue(line);
+    }
+
+    fn notification(&mut self, _: &mut Session, _: Instant, message: &Envelope<'_>) {
+        let mut line = Vec::with_capacity(message.text.len() + 1);
+        jsonrpc::push_line(message.text, &[], &mut line);
+        self.queue(line);
+    }
+
+    fn cancel(&mut self, call: CallKey, message: Option<&Envelope<'_>>, reason: &str) {
+        let key = call.to_string();
+        let mut line = Vec::with_capacity(128);
+        match message {
+            Some(message) => {
+                let id = jsonrpc::cancelled_request_id(message);
+                jsonrpc::push_line(message.text, &edit(id, key.as_bytes()), &mut line);
+            }
+            None => {
+                let mut params = format!(r#"{{"requestId":{key},"reason":"#).into_bytes();
+                jsonrpc::push_string(&mut params, reason);
+                params.push(b'}');
+                let params = String::from_utf8_lossy(&params);
+                jsonrpc::notification(&mut line, "notifications/cancelled", Some(&params));
+                line.push(b'\n');
+            }
+        }
+        self.queue(line);
+    }
+
+    fn answer(
+        &mut self,
+        _: &mut Session,
+        _: Instant,
+        asked: &Asked,
+        answer: Result<&Envelope<'_>, &str>,
+    ) {
+        if asked.incarnation != self.incarnation {
+            return;
+        }
+        let mut line = Vec::with_capacity(128);
+        match answer {
+            Ok(message) => {
+                let edits = edit(message.id, asked.id.as_bytes());
+                jsonrpc::push_line(message.text, &edits, &mut line);
+            }
+            Err(reason) => {
+                let id = Some(asked.id.as_ref());
+                jsonrpc::error(&mut line, id, codes::REQUEST_TIMEOUT, reason, None);
+                line.push(b'\n');
+            }
+        }
+        self.queue(line);
+    }
+}
+
+fn pass_progress(
+    session: &mut Session,
+    now: Instant,
+    call: CallKey,
+    message: &Envelope<'_>,
+    token: Option<&str>,
+) -> bool {
+    let Some(own) = session.progress_token(call).map(str::to_owned) else { return false };
+    session.handle_progress(now, call);
+    let hint = message.text.len() + own.len();
+    session.notify(now, About::Call(call), hint, |out| {
+        jsonrpc::splice(message.text, &edit(token, own.as_bytes()), out);
+    });
+    true
+}
+
+fn edit<'t, 'r>(span: Option<&'t str>, replacement: &'r [u8]) -> Vec<(&'t str, &'r [u8])> {
+    span.map(|span| (span, replacement)).into_iter().collect()
+}
+
+fn splice_number(text: &str, span: Option<&str>, number: u64, out: &mut Vec<u8>) {
+    let mut digits = itoa::Buffer::new();
+    jsonrpc::splice(text, &edit(span, digits.format(number).as_bytes()), out);
+}
