@@ -9,6 +9,7 @@ use tracing_subscriber::EnvFilter;
 use super::flags::{Given, Words};
 use super::limits::BOUNDS;
 use super::{Answers, Config, LogConfig, LogFormat, OnChildExit, SHARDS_MAX, UpstreamConfig};
+use crate::auth::origin::OriginPolicy;
 use crate::limits::Limits;
 
 /// The options that mean nothing without a child process.
@@ -200,35 +201,15 @@ fn log_filter(typed: &str) -> Option<String> {
     is_filter.then(|| typed.to_owned())
 }
 
-/// RFC 6454 section 7: `scheme "://" host [ ":" port ]`, nothing behind it. Lower case, as
-/// browsers send it.
+/// As the policy that will compare them reads them; so for hosts.
 fn origin(typed: &str) -> Option<String> {
-    let (scheme, rest) = typed.split_once("://")?;
-    let scheme_is_word = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-    (scheme_is_word && host(rest).is_some()).then(|| typed.to_ascii_lowercase())
+    let text = typed.to_owned();
+    OriginPolicy::new(&[], std::slice::from_ref(&text), &[]).is_ok().then_some(text)
 }
 
-/// RFC 9110 section 7.2: `host [ ":" port ]`, an IPv6 address in brackets. Lower case.
 fn host(typed: &str) -> Option<String> {
-    let (name, port) = match typed.strip_prefix('[') {
-        Some(rest) => {
-            let (address, behind) = rest.split_once(']')?;
-            address.parse::<std::net::Ipv6Addr>().ok()?;
-            let port = if behind.is_empty() { None } else { Some(behind.strip_prefix(':')?) };
-            (None, port)
-        }
-        None => match typed.split_once(':') {
-            Some((name, port)) => (Some(name), Some(port)),
-            None => (Some(typed), None),
-        },
-    };
-    let is_name = |name: &str| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
-    };
-    let is_port =
-        |port: &str| port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok();
-    (name.is_none_or(is_name) && port.is_none_or(is_port)).then(|| typed.to_ascii_lowercase())
+    let text = typed.to_owned();
+    OriginPolicy::new(&[], &[], std::slice::from_ref(&text)).is_ok().then_some(text)
 }
 
 #[cfg(test)]
@@ -278,8 +259,8 @@ mod tests {
         assert_eq!(config.listen.to_string(), "[::1]:9000");
         assert_eq!((config.path.as_str(), config.shards), ("/a/b", Some(4)));
         assert_eq!(config.answers, Answers::Sse);
-        assert_eq!(config.origins, ["https://a.example", "http://b.example:81"]);
-        assert_eq!(config.hosts, ["gate.example:443", "[::1]"]);
+        assert_eq!(config.origins, ["https://A.example", "http://b.example:81"]);
+        assert_eq!(config.hosts, ["Gate.example:443", "[::1]"]);
         assert_eq!(config.log.filter, "info,gapless=debug");
         assert_eq!(config.log.format, LogFormat::Json);
         assert_eq!(config.on_child_exit, OnChildExit::EndSession);

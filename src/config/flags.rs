@@ -110,15 +110,15 @@ const CHOICES: &[Choice] = &[
         heading: ENDPOINT,
         repeatable: true,
         help: "A web origin that may call, such as https://app.example.org; may be repeated \
-               [default: loopback only]",
+               [default: on loopback, pages of this machine; else none]",
     },
     Choice {
         name: "allow-host",
         value_name: "HOST[:PORT]",
         heading: ENDPOINT,
         repeatable: true,
-        help: "A Host header that is accepted on a loopback listener; may be repeated \
-               [default: loopback names only]",
+        help: "A Host header that is served; may be repeated \
+               [default: on loopback, names of this machine; else any]",
     },
     Choice {
         name: "on-child-exit",

@@ -40,9 +40,9 @@ pub struct Config {
     pub shards: Option<usize>,
     /// How a POST is answered.
     pub answers: Answers,
-    /// Origins that may call besides the endpoint's own, lower case, `scheme://host[:port]`.
+    /// Origins that may call besides this machine's own: what `auth::origin` takes.
     pub origins: Vec<String>,
-    /// Values of `Host` that are accepted besides loopback's own, lower case, `host[:port]`.
+    /// Values of `Host` that are served besides this machine's own: what `auth::origin` takes.
     pub hosts: Vec<String>,
     /// What is logged, and in which form.
     pub log: LogConfig,

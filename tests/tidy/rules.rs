@@ -26,10 +26,11 @@ const PURE: [&str; 9] = [
 ];
 
 /// What pure code does not name.
-const IMPURE: [&str; 9] = [
+const IMPURE: [&str; 10] = [
     "monoio",
     "libc",
     "std::net",
+    "core::net",
     "std::thread",
     "std::fs",
     "Instant::now",
@@ -159,7 +160,8 @@ pub fn purity(source: &Source) -> Vec<Finding> {
 }
 
 fn is_address_type(path: &str) -> bool {
-    let name = path.strip_prefix("std::net::").and_then(|rest| rest.split("::").next());
+    let rest = path.strip_prefix("std::net::").or_else(|| path.strip_prefix("core::net::"));
+    let name = rest.and_then(|rest| rest.split("::").next());
     name.is_some_and(|name| ["SocketAddr", "IpAddr", "Ipv4Addr", "Ipv6Addr"].contains(&name))
 }
 
