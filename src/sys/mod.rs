@@ -9,10 +9,12 @@ use std::io;
 
 pub mod accept;
 pub mod affinity;
+pub mod atomics;
 pub mod borrow;
 pub mod eventfd;
 pub mod fds;
 pub mod listen;
+pub mod mpsc;
 pub mod pidfd;
 pub mod random;
 pub mod signal;

@@ -104,6 +104,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::zombie_processes, reason = "reaped by the function under test")]
     fn a_group_dies_with_all_its_members_and_is_reaped_once() {
         let mut child = family();
         let pid = child.id();
@@ -125,6 +126,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::zombie_processes, reason = "reaped by the function under test")]
     fn a_signal_reaches_the_process_of_the_descriptor() {
         let child = Command::new("sleep").arg("60").spawn().expect("spawned");
         let process = pidfd_open(child.id()).expect("open");
