@@ -18,6 +18,7 @@ pub mod limits;
 pub mod mcp;
 pub mod obs;
 pub mod session;
+pub mod shard;
 pub mod stream;
 pub mod sys;
 pub mod upstream;
