@@ -1,0 +1,3 @@
+//! Properties that hold for every input, checked on random ones.
+
+mod http;
