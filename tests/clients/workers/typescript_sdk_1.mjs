@@ -1,0 +1,15 @@
+// The official TypeScript SDK, 1.x.
+
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import { LoggingMessageNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
+
+import { serve } from "./commands.mjs";
+
+serve(async (url, onLog) => {
+  const client = new Client({ name: "gapless-tests-ts1", version: "1" });
+  client.setNotificationHandler(LoggingMessageNotificationSchema, ({ params }) => onLog(params.data));
+  const transport = new StreamableHTTPClientTransport(new URL(url));
+  await client.connect(transport);
+  return { client, transport, call: (params, options) => client.callTool(params, undefined, options) };
+});

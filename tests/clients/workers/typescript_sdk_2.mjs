@@ -1,0 +1,13 @@
+// The official TypeScript client package of SDK 2.x, in its default (2025 revisions) mode.
+
+import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+
+import { serve } from "./commands.mjs";
+
+serve(async (url, onLog) => {
+  const client = new Client({ name: "gapless-tests-ts2", version: "1" });
+  client.setNotificationHandler("notifications/message", ({ params }) => onLog(params.data));
+  const transport = new StreamableHTTPClientTransport(new URL(url));
+  await client.connect(transport);
+  return { client, transport, call: (params, options) => client.callTool(params, options) };
+});
