@@ -76,7 +76,6 @@ impl<T> Ring<T> {
     ///
     /// # Panics
     /// For any other number of slots.
-    #[expect(clippy::new_ret_no_self, reason = "the two ends are what one holds")]
     pub fn with_slots(slots: usize) -> (Producer<T>, Consumer<T>) {
         assert!(slots.is_power_of_two() && slots >= 2, "{slots} slots");
         let slots = (0..slots as u64)

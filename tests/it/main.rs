@@ -1,0 +1,3 @@
+//! The integration tests, in one binary: it links once.
+
+mod runtime_facts;
