@@ -242,7 +242,7 @@ mod tests {
                     Step::AdvanceToNext => now = wheel.next(now).unwrap_or(now),
                 }
                 for key in fired(&mut wheel, now) {
-                    let deadline = model.remove(&key).expect("fires once, and only what was put in");
+                    let deadline = model.remove(&key).expect("fires once, only what was put in");
                     prop_assert!(deadline <= now, "early by {:?}", deadline - now);
                 }
                 let earliest = model.values().min();

@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use super::cvt;
 
-/// Sets close-on-exec on every open descriptor from 3 up except `keep` (close_range(2), Linux 5.11).
+/// Sets close-on-exec on every open descriptor from 3 up except `keep` (close_range(2), Linux
+/// 5.11).
 ///
 /// For descriptors that this process inherited: called once, at start. A child must not hold a
 /// socket of ours open.

@@ -10,8 +10,9 @@
 //!   accepted before it is below the final tail: *finished* is "mark set, and tail == head". A
 //!   flag beside `tail` would lose an accepted value. Closing succeeds on a full ring.
 //! * A producer that waits goes: full -> push the waiter -> **retry** -> wait. The consumer goes:
-//!   pop a batch -> take all waiters -> wake them. Both sides change `waiters` by read-modify-write,
-//!   so one of them sees the other: either the waiter is taken, or its retry sees the free slot.
+//!   pop a batch -> take all waiters -> wake them. Both sides change `waiters` by a
+//!   read-modify-write, so one of them sees the other: either the waiter is taken, or its retry
+//!   sees the free slot.
 //!
 //! The queue wakes waiting producers but not the consumer: whoever pushes rings the shard's bell
 //! afterwards.

@@ -18,7 +18,8 @@ pub const ENTRIES: u32 = 4096;
 /// fit goes through the kernel's slow overflow list.
 const COMPLETION_ENTRIES: u32 = 16 * 1024;
 
-/// The builder for `monoio::RuntimeBuilder::uring_builder`; use it with [`ENTRIES`].
+/// The builder for `monoio::RuntimeBuilder::uring_builder`; use it with [`ENTRIES`], in the thread
+/// that will run the ring (`SINGLE_ISSUER`).
 pub fn builder() -> io_uring::Builder {
     let mut builder = IoUring::builder();
     builder.setup_single_issuer().setup_coop_taskrun().setup_cqsize(COMPLETION_ENTRIES);
