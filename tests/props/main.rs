@@ -1,3 +1,4 @@
 //! Properties that hold for every input, checked on random ones.
 
 mod http;
+mod mcp;
