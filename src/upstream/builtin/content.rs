@@ -3,12 +3,7 @@
 //! Invariant: what is written is on one line (no raw line end), as the stdio transport and the
 //! `data` field of Server-Sent Events want it.
 
-/// Writes `text` as a JSON string (RFC 8259 section 7).
-pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
-    // Neither a `Vec` as the writer nor a `str` as the value can fail.
-    let written = serde_json::to_writer(out, text);
-    debug_assert!(written.is_ok());
-}
+use crate::mcp::jsonrpc::push_string;
 
 /// Writes a non-negative integer.
 pub(super) fn push_number(out: &mut Vec<u8>, number: u64) {

@@ -11,7 +11,10 @@ use super::tools::{Action, Tool};
 /// A red pixel, PNG, base64. A macro, since `concat!` takes literals alone.
 macro_rules! red_pixel_png {
     () => {
-        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
+        concat!(
+            "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AA",
+            "AAMBAQD3A0FDAAAAAElFTkSuQmCC"
+        )
     };
 }
 pub(super) use red_pixel_png;
@@ -137,7 +140,7 @@ pub(super) const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "json_schema_2020_12_tool",
-        description: "Conformance fixture: an input schema with the keywords of JSON Schema 2020-12",
+        description: "Conformance fixture: an input schema of JSON Schema 2020-12",
         input_schema: concat!(
             r#"{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","#,
             r#""$defs":{"address":{"$anchor":"addressDef","type":"object","#,

@@ -6,8 +6,9 @@
 //! order; [`Builtin::poll`] when the instant of [`Builtin::poll_timeout`] has come, **and when a
 //! stream that had no room has some again**, since a producer that found no room asks for no time.
 //!
-//! Invariants: one answer per call, unless it is cancelled; an answer comes after every event of its
-//! call; the same inputs give the same outputs; what a session keeps is bounded by its open calls.
+//! Invariants: one answer per call, unless it is cancelled; an answer comes after every event of
+//! its call; the same inputs give the same outputs; what a session keeps is bounded by its open
+//! calls.
 //! What is handed to the sink is raw JSON on one line.
 
 mod ask;
@@ -31,21 +32,16 @@ use serde_json::value::RawValue;
 
 use ask::{ClientCapabilities, ClientOffers};
 use calls::Calls;
-use content::push_string;
 use producer::Allowance;
 pub use producer::push_padded_params;
 use resources::Subscriptions;
 use tools::Reply;
 
-/// JSON-RPC: the method does not exist.
-const METHOD_NOT_FOUND: i32 = -32601;
-/// JSON-RPC: the params are wrong; MCP: unknown tool, prompt or cursor.
-const INVALID_PARAMS: i32 = -32602;
+use crate::mcp::jsonrpc::{codes, push_string};
+use crate::mcp::revision::{self, Revision};
+
 /// MCP 2025-11-25, resources: resource not found.
 const RESOURCE_NOT_FOUND: i32 = -32002;
-
-/// The revisions that `initialize` agrees to, the newest last.
-const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
 /// Bytes of the composing buffer that a session keeps when nothing is open.
 const BUFFER_KEPT_BYTES: usize = 8 * 1024;
@@ -55,10 +51,10 @@ const SERVER: &str = concat!(
     r#""resources":{"subscribe":true},"tools":{}},"#,
     r#""serverInfo":{"name":"gapless-demo","version":""#,
     env!("CARGO_PKG_VERSION"),
-    r#""},"instructions":"A demo server. `echo` returns its text; `stream` sends numbered messages "#,
-    r#"on the stream of the call and `standalone` on the standalone stream; `progress` reports "#,
-    r#"progress; `sleep` takes its time. The other tools are fixtures of the MCP conformance "#,
-    r#"suite."}"#
+    r#""},"instructions":"A demo server. `echo` returns its text; `stream` sends numbered "#,
+    r#"messages on the stream of the call and `standalone` on the standalone stream; `progress` "#,
+    r#"reports progress; `sleep` takes its time. The other tools are fixtures of the MCP "#,
+    r#"conformance suite."}"#
 );
 
 /// Where a message belongs.
@@ -134,7 +130,7 @@ struct Refusal {
 
 impl Refusal {
     fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code: INVALID_PARAMS, message: message.into(), data: None }
+        Self { code: codes::INVALID_PARAMS, message: message.into(), data: None }
     }
 
     fn resource_not_found(uri: &str) -> Self {
@@ -302,7 +298,7 @@ impl Builtin {
             }
             _ => {
                 let message = format!("unknown method: {method}").into();
-                return Err(Refusal { code: METHOD_NOT_FOUND, message, data: None });
+                return Err(Refusal { code: codes::METHOD_NOT_FOUND, message, data: None });
             }
         }
         Ok(())
@@ -310,12 +306,11 @@ impl Builtin {
 
     fn initialize(&mut self, params: Option<&str>, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let params: InitializeParams = parse(params)?;
-        let asked = params.protocol_version.as_ref();
-        let newest = REVISIONS[REVISIONS.len() - 1];
-        let agreed = REVISIONS.iter().find(|known| **known == asked).copied().unwrap_or(newest);
+        let asked = Revision::parse(&params.protocol_version);
+        let agreed = asked.unwrap_or(revision::NEWEST);
         self.offers = params.capabilities.offers();
         push(out, r#"{"protocolVersion":"#);
-        push_string(out, agreed);
+        push_string(out, agreed.as_str());
         push(out, SERVER);
         Ok(())
     }

@@ -7,8 +7,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::content::{push_number, push_string, push_text_result};
+use super::content::{push_number, push_text_result};
 use super::{About, Level, Sink};
+use crate::mcp::jsonrpc::push_string;
 
 /// Bytes of params that one producer sends before the next one has its turn.
 const QUANTUM_BYTES: usize = 8 * 1024;

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::content::{push_number, push_string};
+use super::content::push_number;
 use super::fixtures::red_pixel_png;
 use super::{Refusal, parse, parse_arguments, string_argument};
+use crate::mcp::jsonrpc::push_string;
 
 /// Result of `prompts/list`, one page.
 pub(super) const LIST: &str = concat!(
@@ -84,7 +85,8 @@ pub(super) fn get(params: Option<&str>, out: &mut Vec<u8>) -> Result<(), Refusal
             out.extend_from_slice(uri.as_bytes());
             out.extend_from_slice(
                 concat!(
-                    r#","mimeType":"text/plain","text":"Embedded resource content for testing."}}},"#,
+                    r#","mimeType":"text/plain","#,
+                    r#""text":"Embedded resource content for testing."}}},"#,
                     r#"{"role":"user","content":{"type":"text","#,
                     r#""text":"Please process the embedded resource above."}}]}"#
                 )

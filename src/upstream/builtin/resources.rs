@@ -6,9 +6,9 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::content::push_string;
 use super::fixtures::red_pixel_png;
 use super::{Level, Refusal, parse};
+use crate::mcp::jsonrpc::push_string;
 
 /// The resource that changes: with the level of `logging/setLevel`.
 pub(super) const WATCHED: &str = "test://watched-resource";

@@ -75,8 +75,9 @@ impl World {
 
     fn initialized() -> Self {
         let mut world = Self::new();
-        let params = r#"{"protocolVersion":"2025-11-25","capabilities":{"sampling":{},"elicitation":{}},"clientInfo":{"name":"t","version":"1"}}"#;
-        world.request(0, "initialize", params);
+        let capabilities = json!({ "sampling": {}, "elicitation": {} });
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities });
+        world.request(0, "initialize", &params.to_string());
         world.record.said.clear();
         world
     }
@@ -198,7 +199,10 @@ fn echo_returns_the_text_byte_for_byte() {
         }
     }
     let mut sink = Raw(Vec::new());
-    let params = r#"{ "arguments" : {"x":[1], "text" : "\u0041 \"ä\" \ud83d\ude00\n"}, "name":"\u0065cho" }"#;
+    let params = concat!(
+        r#"{ "arguments" : {"x":[1], "text" : "\u0041 \"ä\" \ud83d\ude00\n"}, "#,
+        r#""name":"\u0065cho" }"#
+    );
     Builtin::new().handle_request(Instant::now(), 1, "tools/call", Some(params), None, &mut sink);
     let expected = r#"{"content":[{"type":"text","text":"\u0041 \"ä\" \ud83d\ude00\n"}]}"#;
     assert_eq!(String::from_utf8_lossy(&sink.0), expected);

@@ -11,10 +11,11 @@ use serde_json::value::RawValue;
 
 use super::ask::{ClientOffers, Question};
 use super::calls::Calls;
-use super::content::{push_failed_result, push_raw_text_result, push_string};
+use super::content::{push_failed_result, push_raw_text_result};
 use super::fixtures::{self, PAUSE};
 use super::producer::{Event, Outcome, Producer};
 use super::{About, Refusal, Sink, parse, parse_arguments, string_argument};
+use crate::mcp::jsonrpc::push_string;
 
 /// Events that one call may ask for.
 pub const COUNT_MAX: u64 = 10_000_000;
