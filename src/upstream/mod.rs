@@ -3,3 +3,4 @@
 pub mod builtin;
 pub mod piped;
 mod setup;
+pub mod stdio_server;
