@@ -89,7 +89,9 @@ fn events(criterion: &mut Criterion) {
 
 fn bodies(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("chunked");
-    for (name, chunk) in [("decode 64 KiB in chunks of 16 KiB", 16 * 1024), ("decode 64 KiB in chunks of 64 B", 64)] {
+    for (name, chunk) in
+        [("decode 64 KiB in chunks of 16 KiB", 16 * 1024), ("decode 64 KiB in chunks of 64 B", 64)]
+    {
         let mut wire = Vec::new();
         for data in vec![b'x'; 64 * 1024].chunks(chunk) {
             let mut head = [0; chunked::HEAD_LEN];
