@@ -16,6 +16,7 @@ pub mod fds;
 pub mod listen;
 pub mod mpsc;
 pub mod pidfd;
+pub mod pipe;
 pub mod random;
 pub mod signal;
 mod sockaddr;
