@@ -16,6 +16,7 @@ pub mod config;
 pub mod http;
 pub mod limits;
 pub mod mcp;
+pub mod net;
 pub mod obs;
 pub mod session;
 pub mod shard;

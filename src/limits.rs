@@ -30,6 +30,16 @@ pub const RING_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub const SLICE_TIME_MAX: Duration = Duration::from_micros(200);
 /// `TCP_NOTSENT_LOWAT`, bytes: a stalled reader shows in the ring, not in the kernel.
 pub const NOTSENT_LOWAT_BYTES: u32 = 128 * 1024;
+/// `TCP_USER_TIMEOUT`: a peer that acknowledges nothing for so long is gone.
+pub const TCP_USER_TIMEOUT: Duration = Duration::from_secs(120);
+/// Connections waiting to be accepted on one shard's listener.
+pub const LISTEN_BACKLOG: i32 = 1024;
+/// Bytes of one read from a socket, at the most, before the buffer has to grow for a body.
+pub const READ_BYTES_MAX: usize = 16 * 1024;
+/// How long a connection parks a read buffer after a request because the next one may follow.
+pub const HOT_TIME: Duration = Duration::from_secs(1);
+/// How long a refused request's sender may go on before its connection is closed.
+pub const LINGER_TIME: Duration = Duration::from_secs(1);
 /// Slots of a stream's producer ring, operations.
 pub const PRODUCER_RING_SLOTS: usize = 256;
 /// Streams of the whole process that off-core producers hold at one time.

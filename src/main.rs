@@ -1,3 +1,77 @@
-//! The `gapless` program.
+//! The `gapless` program: words to configuration, configuration to running, and the exit code.
 
-fn main() {}
+use std::io::{self, Write};
+
+use gapless::config::{self, Command, Config};
+use gapless::obs::log;
+use gapless::shard::boot;
+use gapless::upstream::stdio_server;
+
+/// Freed memory goes back to the system where it can: sessions come and go.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    // Not by returning: shards may have operations in flight (`shard::boot`).
+    std::process::exit(run());
+}
+
+fn run() -> i32 {
+    match config::from_args(std::env::args_os(), |name| std::env::var_os(name)) {
+        Ok(Command::Serve(config)) => serve(*config),
+        Ok(Command::Stdio) => stdio(),
+        Err(usage) => {
+            let code = usage.exit_code();
+            // Nothing can be said where nobody listens.
+            let _ = usage.print();
+            code
+        }
+    }
+}
+
+fn serve(config: Config) -> i32 {
+    if let Err(error) = boot::hold_signals() {
+        return fail(&format!("signals: {error}"));
+    }
+    let guard = match log::start(&config.log) {
+        Ok(guard) => guard,
+        Err(error) => return fail(&error.to_string()),
+    };
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let path = config.path.clone();
+    let running = match boot::start(config) {
+        Ok(running) => running,
+        Err(reason) => {
+            drop(guard);
+            return fail(&reason);
+        }
+    };
+    let url = format!("http://{}{path}", running.address);
+    // The one line on stdout; a reader that is gone does not matter.
+    let _ = writeln!(
+        io::stdout(),
+        "gapless serves {url} (point an MCP client there; to try it by hand see the README)"
+    );
+    tracing::info!(url, "serving");
+    let process = running.process();
+    let code = running.wait();
+    process.totals(guard.lost_lines()).log();
+    drop(guard);
+    code
+}
+
+fn stdio() -> i32 {
+    match stdio_server::run(io::stdin(), io::stdout().lock()) {
+        Ok(()) => 0,
+        // The other side has gone: the usual end of a pipe.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn fail(reason: &str) -> i32 {
+    let _ = writeln!(io::stderr(), "gapless: {reason}");
+    1
+}

@@ -17,6 +17,9 @@ use std::net::SocketAddr;
 
 use crate::limits::Limits;
 
+pub use crate::session::Answers;
+pub use crate::upstream::piped::OnChildExit;
+
 /// The most shards that may be asked for: more than any machine this is meant for has CPUs.
 pub const SHARDS_MAX: usize = 64;
 
@@ -54,17 +57,6 @@ pub struct Config {
     pub on_child_exit: OnChildExit,
 }
 
-/// How a POST that carries requests is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answers {
-    /// JSON when the answer is there in the same turn, else an SSE stream, at once.
-    Auto,
-    /// Always an SSE stream.
-    Sse,
-    /// JSON; what the call sends besides its answer goes to the standalone stream.
-    Json,
-}
-
 /// Who produces the messages of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamConfig {
@@ -75,15 +67,6 @@ pub enum UpstreamConfig {
         /// The program and its arguments, word for word as they were typed; never empty.
         command: Vec<OsString>,
     },
-}
-
-/// What happens to a session whose child process is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnChildExit {
-    /// The next call starts a fresh child with the session's own `initialize`.
-    Respawn,
-    /// The session ends: its client gets 404 and starts over.
-    EndSession,
 }
 
 /// What is logged, and in which form.

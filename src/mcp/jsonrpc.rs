@@ -357,7 +357,8 @@ pub fn result_protocol_version<'a>(envelope: &Envelope<'a>) -> Option<(&'a str, 
     protocol_version(envelope.outcome.filter(|_| !envelope.is_error)?)
 }
 
-fn protocol_version(object: &str) -> Option<(&str, Cow<'_, str>)> {
+/// `protocolVersion` of an object, raw and decoded, where it is one string.
+pub fn protocol_version(object: &str) -> Option<(&str, Cow<'_, str>)> {
     let raw = json::member(object, "protocolVersion").ok().flatten()?;
     json::is_string(raw).then(|| (raw, json::decode(raw)))
 }
@@ -426,8 +427,17 @@ pub fn flatten(json: &mut [u8]) {
 }
 
 /// Appends a successful response; `id` and `result` are raw JSON.
-pub fn result(out: &mut Vec<u8>, id: &str, result: &str) {
-    extend(out, &["{\"jsonrpc\":\"2.0\",\"id\":", id, ",\"result\":", result, "}"]);
+pub fn result(out: &mut Vec<u8>, id: &str, result: impl AsRef<[u8]>) {
+    extend(out, &["{\"jsonrpc\":\"2.0\",\"id\":", id, ",\"result\":"]);
+    out.extend_from_slice(result.as_ref());
+    out.push(b'}');
+}
+
+/// Appends a notification of a flood: `method` needs no escapes, `params` is raw JSON.
+pub fn event(out: &mut Vec<u8>, method: &str, params: &[u8]) {
+    extend(out, &["{\"jsonrpc\":\"2.0\",\"method\":\"", method, "\",\"params\":"]);
+    out.extend_from_slice(params);
+    out.push(b'}');
 }
 
 /// Appends an error response; `id` (`null` where there is none) and `data` are raw JSON,

@@ -81,6 +81,7 @@ pub struct Session {
     settings: Rc<Settings>,
     epoch: u32,
     revision: Revision,
+    revision_name: Box<str>,
     initialized: bool,
     streams: Streams,
     calls: Calls,
@@ -100,6 +101,7 @@ impl Session {
             settings,
             epoch: 1,
             revision: revision::NEWEST,
+            revision_name: Box::default(),
             initialized: false,
             streams: Streams::new(),
             calls: Calls::default(),
@@ -120,6 +122,11 @@ impl Session {
     /// The negotiated revision.
     pub fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// The negotiated revision as the upstream named it.
+    pub fn revision_name(&self) -> &str {
+        &self.revision_name
     }
 
     /// Whether the upstream has accepted the session.
@@ -170,9 +177,10 @@ impl Session {
 
 /// Commands.
 impl Session {
-    /// The upstream has accepted the session, in this revision.
-    pub fn set_initialized(&mut self, revision: Revision) {
-        self.revision = revision;
+    /// The upstream has accepted the session, in the revision of this name.
+    pub fn set_initialized(&mut self, name: &str) {
+        self.revision = Revision::behaviour_of(name);
+        self.revision_name = name.into();
         self.initialized = true;
     }
 

@@ -78,6 +78,13 @@ impl Session {
         }
     }
 
+    /// The connection that posted attaches to its new stream, before the first event.
+    pub fn attach_first(&mut self, stream: u32) -> Option<Attached> {
+        let entry = self.streams.get_mut(stream)?;
+        let takeover = Takeover::begin(&mut entry.stream, Start::Fresh).ok()?;
+        takeover.must_close().is_none().then(|| takeover.finish(&mut entry.stream).ok())?
+    }
+
     /// The fenced connection is gone: attach, or find that another has won or the log has moved.
     pub fn attach(
         &mut self,

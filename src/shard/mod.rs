@@ -4,12 +4,23 @@
 //! every task is contained ([`task`]), yields through the ring ([`fairness`]), and takes deadlines
 //! ([`wheel`]) and write buffers ([`pool`]) from the shard's own stock.
 
+pub mod boot;
+mod child_link;
 pub mod doorbell;
+mod drain;
+pub mod driver;
 pub mod fairness;
+pub mod handoff;
+pub mod live;
 pub mod mailbox;
 pub mod pool;
+pub mod signal;
+mod state;
 pub mod task;
+pub mod timer;
 pub mod wheel;
+
+pub use self::state::{Process, Shard, TimerKey};
 
 /// Runs a future on a runtime like a shard's.
 #[cfg(test)]

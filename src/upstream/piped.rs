@@ -29,7 +29,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// What happens when a child exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum OnExit {
+pub enum OnChildExit {
     /// A fresh child is started on the next call.
     #[default]
     Respawn,
@@ -62,7 +62,7 @@ pub enum Heard {
 
 /// The pipe's side of one session.
 pub struct Piped {
-    on_exit: OnExit,
+    on_exit: OnChildExit,
     state: State,
     incarnation: u32,
     started: Instant,
@@ -81,7 +81,7 @@ pub struct Piped {
 impl Piped {
     /// Before the first child, which is asked for at once. `queued_max` bounds the bytes that
     /// wait for a child to read.
-    pub fn new(now: Instant, on_exit: OnExit, queued_max: usize) -> Self {
+    pub fn new(now: Instant, on_exit: OnChildExit, queued_max: usize) -> Self {
         Self {
             on_exit,
             state: State::First,
@@ -137,7 +137,8 @@ impl Piped {
         self.state = State::Dead(now + pause);
         session.handle_upstream_lost(now, self.incarnation, reason);
         self.incarnation += 1;
-        if self.on_exit == OnExit::EndSession || !session.is_initialized() {
+        // A session that never began ends with the answer to its initialize.
+        if self.on_exit == OnChildExit::EndSession && session.is_initialized() {
             session.end(Ended::UpstreamLost);
         }
     }
@@ -151,6 +152,20 @@ impl Piped {
                 heard.fold(Heard::Routed, |all, one| if one == Heard::Routed { all } else { one })
             }
             Err(_) => Heard::Junk,
+        }
+    }
+
+    /// A line was over the limit and is lost; `head` is its beginning. Servers write the id early
+    /// in an answer: where it can be seen there, its call gets an error.
+    pub fn handle_line_lost(&mut self, session: &mut Session, now: Instant, head: &[u8]) {
+        let head = String::from_utf8_lossy(head);
+        let Some((_, after)) = head.split_once("\"id\":") else { return };
+        let digits: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
+        if let Ok(call) = digits.parse::<CallKey>()
+            && !head.contains("\"method\"")
+        {
+            let reason = "the server's answer is larger than an event may be";
+            session.respond_error(now, call, codes::INTERNAL_ERROR, reason, None);
         }
     }
 

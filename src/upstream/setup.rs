@@ -2,7 +2,6 @@
 
 use crate::mcp::json;
 use crate::mcp::jsonrpc::{self, Envelope, Message};
-use crate::mcp::revision::Revision;
 use crate::session::Session;
 
 /// Subscriptions kept for one session.
@@ -37,7 +36,7 @@ impl Setup {
         let (version, capabilities) = identity(message);
         self.version = version.into();
         self.capabilities = capabilities.into();
-        session.set_initialized(Revision::behaviour_of(&name));
+        session.set_initialized(&name);
         true
     }
 

@@ -314,7 +314,7 @@ impl Outbox {
 fn push_response(out: &mut Vec<u8>, id: Option<&str>, result: Result<&[u8], RpcError<'_>>) {
     match result {
         Ok(result) => {
-            jsonrpc::result(out, id.unwrap_or("null"), &String::from_utf8_lossy(result));
+            jsonrpc::result(out, id.unwrap_or("null"), result);
         }
         Err(error) => jsonrpc::error(out, id, error.code, error.message, error.data),
     }

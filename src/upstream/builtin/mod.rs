@@ -30,6 +30,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+pub use crate::session::About;
 use ask::{ClientCapabilities, ClientOffers};
 use calls::Calls;
 use producer::Allowance;
@@ -56,15 +57,6 @@ const SERVER: &str = concat!(
     r#"reports progress; `sleep` takes its time. The other tools are fixtures of the MCP "#,
     r#"conformance suite."}"#
 );
-
-/// Where a message belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
-    /// To the stream of this call.
-    Call(u64),
-    /// To the session's standalone stream.
-    Standalone,
-}
 
 /// A JSON-RPC error (JSON-RPC 2.0 section 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,144 @@
+//! The body of one request, read to its end and no further.
+
+use std::ops::Range;
+
+use crate::http::chunked::{ChunkError, Decoder};
+use crate::http::request::Framing;
+use crate::http::response::{CONTINUE, Status};
+use crate::limits::READ_BYTES_MAX;
+use crate::mcp::jsonrpc::codes;
+
+use super::answer::Answer;
+use super::handle::Phase;
+use super::request::Frame;
+use super::socket::{Got, Socket};
+
+/// A whole body.
+pub(super) enum Body {
+    /// It stands in the input.
+    Inline(Range<usize>),
+    /// It was chunked; so much of the input was used.
+    Decoded(Vec<u8>, usize),
+}
+
+/// Why there is no body.
+pub(super) enum BodyError {
+    /// The connection is over.
+    Gone,
+    /// It is refused with this answer, and the connection closes.
+    Refused(Answer),
+}
+
+impl Body {
+    /// Reads the body behind the head at the start of `input`.
+    pub(super) async fn read(
+        socket: &mut Socket,
+        input: &mut Vec<u8>,
+        output: &mut Vec<u8>,
+        frame: &Frame,
+    ) -> Result<Self, BodyError> {
+        let head = frame.head_bytes;
+        match frame.framing {
+            Framing::None => Ok(Self::Inline(head..head)),
+            Framing::Length(bytes) => {
+                let most = socket.shard.settings.limits.body_bytes;
+                let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+                if bytes > most {
+                    return Err(too_large());
+                }
+                let end = head + bytes;
+                if input.len() < end {
+                    invite(socket, output, frame).await?;
+                }
+                while input.len() < end {
+                    let room = end - input.len();
+                    more(socket, input, room).await?;
+                }
+                Ok(Self::Inline(head..end))
+            }
+            Framing::Chunked => decode(socket, input, output, frame).await,
+        }
+    }
+
+    /// The bytes; `input` is what [`Body::read`] left.
+    pub(super) fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Inline(range) => input.get(range.clone()).unwrap_or_default(),
+            Self::Decoded(bytes, _) => bytes,
+        }
+    }
+
+    /// Bytes of the input that the request took, head included.
+    pub(super) fn consumed(&self) -> usize {
+        match self {
+            Self::Inline(range) => range.end,
+            Self::Decoded(_, consumed) => *consumed,
+        }
+    }
+}
+
+async fn decode(
+    socket: &mut Socket,
+    input: &mut Vec<u8>,
+    output: &mut Vec<u8>,
+    frame: &Frame,
+) -> Result<Body, BodyError> {
+    let head = frame.head_bytes;
+    let most = socket.shard.settings.limits.body_bytes;
+    let mut decoder = Decoder::new();
+    let mut decoded = Vec::new();
+    let mut invited = false;
+    loop {
+        let rest = input.get(head..).unwrap_or_default();
+        let progress = match decoder.decode(rest, &mut decoded, most) {
+            Ok(progress) => progress,
+            Err(ChunkError::TooLarge) => return Err(too_large()),
+            Err(error) => {
+                let code = codes::INVALID_REQUEST;
+                let answer = Answer::error(Status::BadRequest, None, code, &error.to_string());
+                return Err(BodyError::Refused(answer));
+            }
+        };
+        if progress.done {
+            return Ok(Body::Decoded(decoded, head + progress.consumed));
+        }
+        // What is decoded is not kept twice.
+        input.drain(head..head + progress.consumed);
+        if !invited {
+            invited = true;
+            invite(socket, output, frame).await?;
+        }
+        more(socket, input, READ_BYTES_MAX).await?;
+    }
+}
+
+/// Sends what is waiting, and `100 Continue` where the client waits for it.
+async fn invite(socket: &mut Socket, output: &mut Vec<u8>, frame: &Frame) -> Result<(), BodyError> {
+    if frame.expect_continue {
+        output.extend_from_slice(CONTINUE);
+    }
+    if output.is_empty() {
+        return Ok(());
+    }
+    socket.write(output).await.map_err(|_| BodyError::Gone)
+}
+
+async fn more(socket: &mut Socket, input: &mut Vec<u8>, room: usize) -> Result<(), BodyError> {
+    socket.phase(Phase::Receiving, Some(socket.shard.settings.limits.head_timeout));
+    match socket.read(input, room).await {
+        Got::More => Ok(()),
+        _ if socket.handle.expired.get() => {
+            let reason = "the request body did not come in time";
+            let code = codes::INVALID_REQUEST;
+            let answer = Answer::error(Status::RequestTimeout, None, code, reason);
+            Err(BodyError::Refused(answer))
+        }
+        _ => Err(BodyError::Gone),
+    }
+}
+
+fn too_large() -> BodyError {
+    let reason = "the body is larger than this server takes";
+    let code = codes::INVALID_REQUEST;
+    BodyError::Refused(Answer::error(Status::ContentTooLarge, None, code, reason))
+}

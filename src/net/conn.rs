@@ -1,0 +1,475 @@
+//! One connection, from its first request to its end.
+//!
+//! The task reads a head, decides where the request belongs, and if that is another shard hands
+//! the connection over whole, between requests. Otherwise it reads the body, asks the session and
+//! writes the answer; several pipelined answers leave in one write.
+
+use std::rc::Rc;
+
+use crate::http::request::{self, Framing};
+use crate::http::response::{self, Status};
+use crate::http::{chunked, request::Version};
+use crate::limits::{DRAIN_BYTES_MAX, HOT_TIME, LINGER_TIME, READ_BYTES_MAX, WRITE_BYTES_MAX};
+use crate::mcp::jsonrpc::codes;
+use crate::session::ExchangeKey;
+use crate::shard::handoff::{Arrived, Letter, Permit};
+use crate::shard::live::{Live, Reader};
+use crate::shard::{Shard, task};
+use crate::stream::Attached;
+use crate::sys::leash::Leashed;
+use crate::sys::tcp;
+
+use super::answer::Answer;
+use super::body::{Body, BodyError};
+use super::dispatch::{self, Outcome};
+use super::get::{self, Opened};
+use super::handle::{Handle, Phase};
+use super::request::{Frame, HeadRefusal, Request, SessionField, Verb};
+use super::socket::{Got, Socket};
+use super::writer::{End, Writer};
+
+/// What the connection does next.
+enum Next {
+    /// The next request.
+    Go,
+    /// Close: the answer has been written, or nobody can read one.
+    Close,
+    /// Move to another shard.
+    Move(u16),
+    /// Its stream has been taken: close with a reset, then report.
+    Fenced(Rc<Live>, u32, Rc<Reader>),
+}
+
+/// Starts serving a connection that was accepted or that moves here.
+pub fn start(shard: &Rc<Shard>, arrived: Arrived) {
+    let Arrived { socket, input, out, permit } = arrived;
+    let Ok(stream) = Leashed::new(socket) else { return };
+    let handle = Rc::new(Handle::new(stream.leash(), out));
+    let key = shard.add_connection(Rc::clone(&handle));
+    let socket = Socket::new(shard, handle, key, stream);
+    let conn = Conn { socket, input, output: Vec::new(), permit };
+    let (on_panic, shard) = (Rc::clone(shard), Rc::clone(shard));
+    task::spawn("connection", conn.serve(shard), move || {
+        on_panic.counters.panics.increment();
+        on_panic.remove_connection(key);
+    });
+}
+
+struct Conn {
+    socket: Socket,
+    /// Bytes read and not yet used.
+    input: Vec<u8>,
+    /// Bytes to write.
+    output: Vec<u8>,
+    permit: Permit,
+}
+
+/// A request head, or what is wrong with it.
+type HeadResult = Result<Request, HeadRefusal>;
+
+impl Conn {
+    async fn serve(mut self, shard: Rc<Shard>) {
+        loop {
+            match self.turn(&shard).await {
+                Next::Go => {}
+                Next::Close => return self.close(&shard),
+                Next::Move(target) => return self.hand_over(&shard, target),
+                Next::Fenced(live, stream, reader) => {
+                    return self.reset(&shard, &live, stream, &reader).await;
+                }
+            }
+        }
+    }
+
+    /// One request.
+    async fn turn(&mut self, shard: &Rc<Shard>) -> Next {
+        let Some((frame, head)) = self.read_head(shard).await else { return Next::Close };
+        let request = match head {
+            Ok(request) => request,
+            Err(refusal) => return self.refuse(shard, &frame, refusal).await,
+        };
+        if let SessionField::Id(id) = request.session
+            && id.shard != shard.index
+            && usize::from(id.shard) < shard.process.mailboxes.len()
+        {
+            if self.flush().await.is_err() {
+                return Next::Close;
+            }
+            return Next::Move(id.shard);
+        }
+        let body =
+            match Body::read(&mut self.socket, &mut self.input, &mut self.output, &frame).await {
+                Ok(body) => body,
+                Err(BodyError::Gone) => return Next::Close,
+                Err(BodyError::Refused(answer)) => {
+                    answer.write(shard, &frame, true, &mut self.output);
+                    shard.counters.refusal(answer.status.code());
+                    return self.linger().await;
+                }
+            };
+        self.socket.phase(Phase::Answering, None);
+        let next = match request.verb {
+            Verb::Post => {
+                let outcome = dispatch::post(shard, &request, body.bytes(&self.input));
+                self.consume(body.consumed());
+                self.answer_post(shard, &frame, outcome).await
+            }
+            Verb::Delete => {
+                self.consume(body.consumed());
+                let answer = dispatch::delete(shard, &request);
+                self.answer(shard, &frame, &answer)
+            }
+            Verb::Get => {
+                self.consume(body.consumed());
+                self.answer_get(shard, &frame, &request).await
+            }
+        };
+        if matches!(next, Next::Close) && self.flush().await.is_ok() {
+            return self.linger().await;
+        }
+        next
+    }
+
+    /// Reads until a head is complete. None: the connection is over, or has been answered.
+    async fn read_head(&mut self, shard: &Rc<Shard>) -> Option<(Frame, HeadResult)> {
+        let mut receiving = false;
+        loop {
+            match request::parse(&self.input) {
+                Ok(Some(head)) => {
+                    let config = &shard.process.config;
+                    let request = Request::read(&head, &config.path, &shard.process.origins);
+                    return Some((Frame::of(&head), request));
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let answer =
+                        Answer::error(error.status(), None, codes::INVALID_REQUEST, error.reason());
+                    return self.give_up(shard, &answer).await;
+                }
+            }
+            if self.flush().await.is_err() {
+                return None;
+            }
+            let got = if self.input.is_empty() {
+                self.wait_for_request(shard).await
+            } else {
+                if !receiving {
+                    receiving = true;
+                    let limit = shard.settings.limits.head_timeout;
+                    self.socket.phase(Phase::Receiving, Some(limit));
+                }
+                self.socket.read(&mut self.input, READ_BYTES_MAX).await
+            };
+            if got == Got::End {
+                if self.socket.handle.expired.get() {
+                    let reason = "the request head did not come in time";
+                    let code = codes::INVALID_REQUEST;
+                    let answer = Answer::error(Status::RequestTimeout, None, code, reason);
+                    return self.give_up(shard, &answer).await;
+                }
+                return None;
+            }
+        }
+    }
+
+    /// Between requests: a parked read while the next one may follow soon, then only a wait that
+    /// holds no buffer.
+    async fn wait_for_request(&mut self, shard: &Rc<Shard>) -> Got {
+        if shard.draining.get() {
+            return Got::End;
+        }
+        if self.input.capacity() == 0 {
+            self.input = shard.pool.take();
+        }
+        self.socket.phase(Phase::Hot, Some(HOT_TIME));
+        match self.socket.read_while_hot(&mut self.input).await {
+            Got::Cooled => {}
+            got => return got,
+        }
+        shard.pool.give(std::mem::take(&mut self.input));
+        shard.pool.give(std::mem::take(&mut self.output));
+        self.socket.phase(Phase::Idle, Some(shard.settings.limits.keep_alive_timeout));
+        if self.socket.readable().await.is_err() {
+            return Got::End;
+        }
+        self.input = shard.pool.take();
+        self.socket.phase(Phase::Receiving, Some(shard.settings.limits.head_timeout));
+        self.socket.read(&mut self.input, READ_BYTES_MAX).await
+    }
+
+    /// Answers what cannot be read any further, and closes.
+    async fn give_up(&mut self, shard: &Rc<Shard>, answer: &Answer) -> Option<(Frame, HeadResult)> {
+        let frame = Frame {
+            head_bytes: 0,
+            framing: Framing::None,
+            version: Version::Http11,
+            keep_alive: false,
+            expect_continue: false,
+            head_only: false,
+        };
+        shard.counters.refusal(answer.status.code());
+        answer.write(shard, &frame, true, &mut self.output);
+        self.linger().await;
+        None
+    }
+
+    /// Answers a head that is refused. Its body is skipped where it is there already; otherwise
+    /// the connection ends.
+    async fn refuse(&mut self, shard: &Rc<Shard>, frame: &Frame, refusal: HeadRefusal) -> Next {
+        let HeadRefusal { status, reason } = refusal;
+        let answer = Answer::error(status, None, codes::SERVER_ERROR, reason);
+        let whole = match frame.framing {
+            Framing::None => Some(frame.head_bytes),
+            Framing::Length(bytes) => usize::try_from(bytes)
+                .ok()
+                .and_then(|bytes| bytes.checked_add(frame.head_bytes))
+                .filter(|&end| end <= self.input.len()),
+            Framing::Chunked => None,
+        };
+        match whole {
+            Some(end) => {
+                self.consume(end);
+                self.answer(shard, frame, &answer)
+            }
+            None => {
+                shard.counters.refusal(status.code());
+                answer.write(shard, frame, true, &mut self.output);
+                self.linger().await
+            }
+        }
+    }
+
+    fn answer(&mut self, shard: &Rc<Shard>, frame: &Frame, answer: &Answer) -> Next {
+        if answer.status.code() >= 400 {
+            shard.counters.refusal(answer.status.code());
+        }
+        if self.output.capacity() == 0 {
+            self.output = shard.pool.take();
+        }
+        answer.write(shard, frame, false, &mut self.output);
+        if frame.keep_alive && !shard.draining.get() { Next::Go } else { Next::Close }
+    }
+
+    async fn answer_post(&mut self, shard: &Rc<Shard>, frame: &Frame, outcome: Outcome) -> Next {
+        let mut outcome = outcome;
+        loop {
+            outcome = match outcome {
+                Outcome::Answer(answer) => return self.answer(shard, frame, &answer),
+                Outcome::Stream(live, stream) => {
+                    let attached = live.with(shard, |session, _, _| session.attach_first(stream));
+                    return match attached {
+                        Some(attached) => self.stream(shard, frame, live, stream, attached).await,
+                        None => Next::Close,
+                    };
+                }
+                Outcome::Wait(live, exchange) => {
+                    match self.wait_for_reply(shard, live, exchange).await {
+                        Some(outcome) => outcome,
+                        None => return Next::Close,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for a JSON answer; none where the client goes away first.
+    async fn wait_for_reply(
+        &mut self,
+        shard: &Rc<Shard>,
+        live: Rc<Live>,
+        exchange: ExchangeKey,
+    ) -> Option<Outcome> {
+        if self.flush().await.is_err() {
+            self.abandon(shard, &live, exchange);
+            return None;
+        }
+        let signal = live.wait_for(exchange);
+        let mut watch = true;
+        loop {
+            let ready = match watch {
+                true => {
+                    let readable = std::pin::pin!(self.socket.readable());
+                    signal.or(readable).await.is_none()
+                }
+                false => {
+                    signal.raised().await;
+                    true
+                }
+            };
+            if ready {
+                signal.take();
+                match dispatch::reply(shard, Rc::clone(&live), exchange) {
+                    Outcome::Wait(..) => continue,
+                    outcome => {
+                        live.stop_waiting(exchange);
+                        return Some(outcome);
+                    }
+                }
+            }
+            match self.socket.peek() {
+                Ok(tcp::Peek::Empty) => {}
+                Ok(tcp::Peek::Data) => watch = false,
+                Ok(tcp::Peek::Eof) | Err(_) => {
+                    self.abandon(shard, &live, exchange);
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn abandon(&self, shard: &Rc<Shard>, live: &Rc<Live>, exchange: ExchangeKey) {
+        live.stop_waiting(exchange);
+        live.with(shard, |session, _, _| {
+            session.abandon(exchange);
+            if live.is_new() {
+                session.end(crate::session::Ended::NotInitialized);
+            }
+        });
+    }
+
+    async fn answer_get(&mut self, shard: &Rc<Shard>, frame: &Frame, request: &Request) -> Next {
+        if self.flush().await.is_err() {
+            return Next::Close;
+        }
+        match get::open(shard, request).await {
+            Opened::Answer(answer) => self.answer(shard, frame, &answer),
+            Opened::Superseded => Next::Close,
+            Opened::InBand(bytes) => {
+                self.stream_head(shard, frame);
+                if frame.version == Version::Http11 {
+                    let mut head = [0; chunked::HEAD_LEN];
+                    chunked::fill_head(&mut head, bytes.len());
+                    self.output.extend_from_slice(&head);
+                    self.output.extend_from_slice(&bytes);
+                    self.output.extend_from_slice(chunked::TAIL);
+                    self.output.extend_from_slice(chunked::LAST);
+                    return if frame.keep_alive { Next::Go } else { Next::Close };
+                }
+                self.output.extend_from_slice(&bytes);
+                Next::Close
+            }
+            Opened::Attached(live, stream, attached) => {
+                self.stream(shard, frame, live, stream, attached).await
+            }
+        }
+    }
+
+    fn stream_head(&mut self, shard: &Shard, frame: &Frame) {
+        if self.output.capacity() == 0 {
+            self.output = shard.pool.take();
+        }
+        let close = !frame.keep_alive || shard.draining.get();
+        let head = response::head(&mut self.output, Status::Ok)
+            .to_version(frame.version)
+            .connection_close(close)
+            .date(&shard.date())
+            .event_stream();
+        if frame.version == Version::Http11 { head.chunked() } else { head.until_close() }
+    }
+
+    /// The response is a stream; afterwards the reader is gone, however it ended.
+    async fn stream(
+        &mut self,
+        shard: &Rc<Shard>,
+        frame: &Frame,
+        live: Rc<Live>,
+        stream: u32,
+        attached: Attached,
+    ) -> Next {
+        self.stream_head(shard, frame);
+        let writer =
+            Writer::new(&mut self.socket, &mut self.output, live, stream, &attached, frame);
+        let (end, live, stream, reader) = Box::pin(writer.run()).await;
+        if self.socket.handle.fenced.get() {
+            return Next::Fenced(live, stream, reader);
+        }
+        let acked = self.last_acked();
+        live.remove_reader(shard, stream, &reader, acked);
+        let alive = frame.keep_alive && frame.version == Version::Http11 && !shard.draining.get();
+        match end {
+            End::Whole if alive => Next::Go,
+            End::Whole | End::Planned => Next::Close,
+            End::Broken => {
+                self.output.clear();
+                Next::Close
+            }
+        }
+    }
+
+    fn last_acked(&self) -> u64 {
+        let handle = &self.socket.handle;
+        handle.read_acked().unwrap_or_else(|| handle.out.get().acked())
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        if bytes >= self.input.len() {
+            self.input.clear();
+            // A buffer that grew for a large body is not kept.
+            if self.input.capacity() > WRITE_BYTES_MAX {
+                self.input = Vec::new();
+            }
+        } else {
+            self.input.drain(..bytes);
+        }
+    }
+
+    async fn flush(&mut self) -> std::io::Result<()> {
+        if self.output.is_empty() {
+            return Ok(());
+        }
+        self.socket.phase(Phase::Answering, None);
+        self.socket.write(&mut self.output).await
+    }
+
+    /// Writes what is left, says that it is the end, and lets the peer read it: closing with
+    /// unread input would reset the connection and take the answer with it.
+    async fn linger(&mut self) -> Next {
+        if self.flush().await.is_ok() {
+            self.socket.finish();
+            self.socket.phase(Phase::Receiving, Some(LINGER_TIME));
+            let mut drained = 0;
+            while drained < DRAIN_BYTES_MAX {
+                self.input.clear();
+                if self.socket.read(&mut self.input, READ_BYTES_MAX).await != Got::More {
+                    break;
+                }
+                drained += self.input.len();
+            }
+        }
+        Next::Close
+    }
+
+    fn close(self, shard: &Rc<Shard>) {
+        shard.remove_connection(self.socket.key);
+        shard.counters.connections_closed.increment();
+        shard.pool.give(self.input);
+        shard.pool.give(self.output);
+    }
+
+    /// Moves to the shard that owns the session of the request in `input`.
+    fn hand_over(self, shard: &Rc<Shard>, target: u16) {
+        shard.remove_connection(self.socket.key);
+        shard.counters.connections_handed_off.increment();
+        let out = self.socket.handle.out.get();
+        let socket = self.socket.into_stream().into_fd();
+        let arrived = Arrived { socket, input: self.input, out, permit: self.permit };
+        let mailbox = &shard.process.mailboxes[usize::from(target)];
+        mailbox.hand_off(Letter::Connection(Box::new(arrived)));
+    }
+
+    /// The fence: the acknowledged count is read for the last time, then the socket goes with a
+    /// reset so that nothing that is still queued arrives, then the taker is told.
+    async fn reset(self, shard: &Rc<Shard>, live: &Rc<Live>, stream: u32, reader: &Reader) {
+        shard.remove_connection(self.socket.key);
+        shard.counters.connections_closed.increment();
+        let acked = self.last_acked();
+        // Whatever wait was given up is out of the kernel after one turn of the ring.
+        shard.yielder.yield_now().await;
+        let socket = self.socket.into_stream().into_fd();
+        if let Err(error) = tcp::linger_zero(&socket) {
+            tracing::debug!(%error, "a fenced socket could not be reset");
+        }
+        drop(socket);
+        live.remove_reader(shard, stream, reader, acked);
+    }
+}

@@ -1,0 +1,212 @@
+//! From a complete request to what its session answers.
+
+use std::rc::Rc;
+
+use crate::http::response::Status;
+use crate::mcp::headers::Accept;
+use crate::mcp::jsonrpc::{self, Envelope, Kind, Message, codes};
+use crate::mcp::session_id::SessionId;
+use crate::obs::counters::RequestKind;
+use crate::session::{Answers, Ended, ExchangeKey, Posted, Reply, ReplyForm};
+use crate::shard::Shard;
+use crate::shard::live::{Behind, Live};
+use crate::upstream::piped::Piped;
+
+use super::answer::Answer;
+use super::request::{Request, SessionField, VersionField};
+
+/// What a POST or DELETE leads to.
+pub(super) enum Outcome {
+    /// An answer that is there.
+    Answer(Answer),
+    /// The stream of a session, from its start.
+    Stream(Rc<Live>, u32),
+    /// A reply that will come as JSON, or start a stream.
+    Wait(Rc<Live>, ExchangeKey),
+}
+
+impl From<Answer> for Outcome {
+    fn from(answer: Answer) -> Self {
+        Self::Answer(answer)
+    }
+}
+
+/// A POST with its whole body.
+pub(super) fn post(shard: &Rc<Shard>, request: &Request, body: &[u8]) -> Outcome {
+    let message = match jsonrpc::parse(body) {
+        Ok(message) => message,
+        Err(wrong) => {
+            return Answer::error(Status::BadRequest, wrong.id, wrong.code, wrong.reason).into();
+        }
+    };
+    shard.counters.request(kind(&message));
+    if let Message::Single(single) = &message
+        && single.kind == Kind::Request
+        && single.method.as_deref() == Some("initialize")
+    {
+        return initialize(shard, single);
+    }
+    let live = match find(shard, request, id_of(&message), Some(&message)) {
+        Ok(live) => live,
+        Err(answer) => return answer.into(),
+    };
+    let form = ReplyForm { accept: request.accept, answers: shard.process.config.answers };
+    let only_notes = match &message {
+        Message::Single(single) => single.kind != Kind::Request,
+        Message::Batch(all) => all.iter().all(|message| message.kind != Kind::Request),
+    };
+    let posted = live.with(shard, |session, behind, now| {
+        if only_notes && behind.is_full() {
+            return None;
+        }
+        Some(session.handle_post(now, &message, form, behind))
+    });
+    match posted {
+        None => {
+            let reason = "the server does not read its input fast enough";
+            Answer::error(Status::ServiceUnavailable, None, codes::SERVER_ERROR, reason).into()
+        }
+        Some(Ok(Posted::Accepted)) => Answer::empty(Status::Accepted).into(),
+        Some(Ok(Posted::Exchange(exchange))) => reply(shard, live, exchange),
+        Some(Err(refusal)) => {
+            Answer::error(Status::BadRequest, None, refusal.code, refusal.reason).into()
+        }
+    }
+}
+
+/// DELETE ends the session.
+pub(super) fn delete(shard: &Rc<Shard>, request: &Request) -> Answer {
+    shard.counters.request(RequestKind::Delete);
+    match find(shard, request, None, None) {
+        Ok(live) => {
+            live.with(shard, |session, _, _| session.end(Ended::Deleted));
+            Answer::empty(Status::Ok)
+        }
+        Err(answer) => answer,
+    }
+}
+
+/// The session of a request that has to name one.
+pub(super) fn find(
+    shard: &Rc<Shard>,
+    request: &Request,
+    id: Option<&str>,
+    message: Option<&Message<'_>>,
+) -> Result<Rc<Live>, Answer> {
+    let bad = |code, reason| Err(Answer::error(Status::BadRequest, id, code, reason));
+    if request.version == VersionField::Conflicting {
+        return bad(codes::INVALID_REQUEST, "MCP-Protocol-Version names two revisions");
+    }
+    let unserved = "this protocol revision is not served; start with initialize";
+    let key = match request.session {
+        SessionField::Missing if is_unserved(request, message) => {
+            return bad(codes::INVALID_REQUEST, unserved);
+        }
+        SessionField::Missing => return bad(codes::SERVER_ERROR, "Mcp-Session-Id is missing"),
+        SessionField::Conflicting => {
+            return bad(codes::SERVER_ERROR, "Mcp-Session-Id names two sessions");
+        }
+        SessionField::Foreign => return Err(Answer::no_session(id)),
+        SessionField::Id(key) => key,
+    };
+    let Some(live) = shard.session(&key) else { return Err(Answer::no_session(id)) };
+    // Until its initialize is answered nobody but us knows the id.
+    if !live.look(|session| session.is_initialized() && session.ended().is_none()) {
+        return Err(Answer::no_session(id));
+    }
+    if let VersionField::Other(name) = &request.version
+        && live.look(|session| session.revision_name() != &**name)
+    {
+        return bad(codes::INVALID_REQUEST, unserved);
+    }
+    Ok(live)
+}
+
+/// The reply as it stands.
+pub(super) fn reply(shard: &Rc<Shard>, live: Rc<Live>, exchange: ExchangeKey) -> Outcome {
+    match live.with(shard, |session, _, _| session.reply(exchange)) {
+        Reply::Pending => Outcome::Wait(live, exchange),
+        // Every request of the POST was cancelled: there is no answer, and nothing is wrong.
+        Reply::Json(body) if body.is_empty() => Answer::empty(Status::Accepted).into(),
+        Reply::Json(body) => {
+            let mut answer = Answer::json(body);
+            if live.is_new() {
+                answer.session = accept_session(shard, &live);
+            }
+            answer.into()
+        }
+        Reply::Stream(stream) => Outcome::Stream(live, stream),
+        Reply::Gone => Answer::no_session(None).into(),
+    }
+}
+
+/// The answer to `initialize` is there: the session begins, or it never was one.
+fn accept_session(shard: &Rc<Shard>, live: &Rc<Live>) -> Option<SessionId> {
+    live.set_known();
+    if live.look(|session| session.is_initialized()) {
+        shard.log_started(live);
+        return Some(live.look(|session| session.id()));
+    }
+    live.with(shard, |session, _, _| session.end(Ended::NotInitialized));
+    None
+}
+
+fn initialize(shard: &Rc<Shard>, message: &Envelope<'_>) -> Outcome {
+    if shard.draining.get() {
+        let reason = "the server is shutting down";
+        let status = Status::ServiceUnavailable;
+        return Answer::error(status, message.id, codes::RESTARTED, reason).into();
+    }
+    let Some(live) = shard.add_session() else {
+        let reason = "the server has as many sessions as it may";
+        let status = Status::ServiceUnavailable;
+        return Answer::error(status, message.id, codes::SERVER_ERROR, reason).into();
+    };
+    // Always JSON: its head carries the session's id.
+    let accept = Accept { json: true, sse: false };
+    let form = ReplyForm { accept, answers: Answers::Json };
+    let message = Message::Single(message.clone());
+    let posted =
+        live.with(shard, |session, behind, now| session.handle_post(now, &message, form, behind));
+    match posted {
+        Ok(Posted::Exchange(exchange)) => reply(shard, live, exchange),
+        _ => Answer::no_session(None).into(),
+    }
+}
+
+/// A request of the revision that is not served, told apart so that a probing client falls back.
+fn is_unserved(request: &Request, message: Option<&Message<'_>>) -> bool {
+    let probes = match message {
+        Some(Message::Single(single)) => single.method.as_deref() == Some("server/discover"),
+        _ => false,
+    };
+    probes || matches!(request.version, VersionField::Other(_))
+}
+
+fn id_of<'a>(message: &Message<'a>) -> Option<&'a str> {
+    match message {
+        Message::Single(single) if single.kind == Kind::Request => single.id,
+        _ => None,
+    }
+}
+
+fn kind(message: &Message<'_>) -> RequestKind {
+    let Message::Single(single) = message else { return RequestKind::Batch };
+    match (single.kind, single.method.as_deref()) {
+        (Kind::Request, Some("initialize")) => RequestKind::Initialize,
+        (Kind::Request, Some("tools/call")) => RequestKind::ToolsCall,
+        (Kind::Request, _) => RequestKind::OtherCall,
+        (Kind::Notification, _) => RequestKind::Notification,
+        (Kind::Response, _) => RequestKind::Response,
+    }
+}
+
+impl Behind {
+    /// Whether nothing more can be taken for the upstream.
+    fn is_full(&self) -> bool {
+        match self {
+            Self::InProcess(_) => false,
+            Self::Piped(piped) => Piped::is_full(piped),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! From a configuration to running shards, and back to an exit code.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use monoio::net::TcpListener;
+use monoio::{IoUringDriver, RuntimeBuilder};
+use tracing::{error, info, warn};
+
+use crate::auth::origin::OriginPolicy;
+use crate::config::{Config, UpstreamConfig};
+use crate::limits::LISTEN_BACKLOG;
+use crate::net::accept;
+use crate::obs::counters;
+use crate::sys::random::Random;
+use crate::sys::signal::{self, SignalFd};
+use crate::sys::{affinity, fds, listen, uring};
+use crate::upstream::spawner::{CommandSpec, Spawner};
+
+use super::handoff::Letter;
+use super::mailbox::Mailbox;
+use super::{Process, Shard, driver, task};
+
+/// How long shards may take beyond the drain's deadline before the process goes anyway: twice the
+/// children's grace comes on top.
+const DRAIN_SLACK: Duration = Duration::from_secs(5);
+
+/// The signals that begin a drain.
+const SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
+
+/// Holds back the signals that begin a drain. To be called before any thread is started: one
+/// thread without the mask would take a signal's default action, which is the end. Children get
+/// an empty mask.
+///
+/// # Errors
+/// The system's.
+pub fn hold_signals() -> io::Result<()> {
+    signal::block(&SIGNALS)
+}
+
+/// A served process.
+pub struct Running {
+    /// Where it listens; the port is resolved.
+    pub address: SocketAddr,
+    process: Arc<Process>,
+    signals: Receiver<i32>,
+    drained: Receiver<()>,
+}
+
+/// Starts every shard. When this returns, connections are accepted.
+///
+/// # Errors
+/// One sentence for the operator.
+pub fn start(config: Config) -> Result<Running, String> {
+    let fail = |what: &str, error: io::Error| format!("{what}: {error}");
+    fds::cloexec_inherited(&[]).map_err(|error| fail("inherited descriptors", error))?;
+    uring::probe().map_err(|unavailable| unavailable.to_string())?;
+    let cpus = affinity::allowed_cpus().map_err(|error| fail("the CPUs of the process", error))?;
+    let count = config.shards.unwrap_or(cpus.len());
+    if let Err(error) = fds::raise_nofile_limit() {
+        warn!(%error, "the limit of open files could not be raised");
+    }
+    let signals = watch_signals().map_err(|error| fail("signals", error))?;
+    let listeners = listen_all(config.listen, count)?;
+    let address = listen::local_addr(listeners[0].as_fd())
+        .map_err(|error| fail("the address that is listened on", error))?;
+    let (drained, all_drained) = mpsc::channel();
+    let process = Arc::new(process(config, address, count, drained)?);
+    let (ready, all_ready) = mpsc::channel();
+    for (index, listener) in listeners.into_iter().enumerate() {
+        let (process, ready) = (Arc::clone(&process), ready.clone());
+        let cpu = cpus[index % cpus.len()];
+        let run = move || run_shard(index as u16, cpu, process, listener, &ready);
+        let started = thread::Builder::new().name(format!("shard-{index}")).spawn(run);
+        started.map_err(|error| fail("a shard's thread", error))?;
+    }
+    for _ in 0..count {
+        all_ready.recv().map_err(|_| "a shard ended at its start".to_owned())??;
+    }
+    Ok(Running { address, process, signals, drained: all_drained })
+}
+
+impl Running {
+    /// Serves until a signal says to stop; the exit code.
+    pub fn wait(self) -> i32 {
+        let Ok(first) = self.signals.recv() else { return 1 };
+        let limits = &self.process.config.limits;
+        let deadline = Instant::now() + limits.drain_timeout;
+        info!(signal = first, grace_s = limits.drain_timeout.as_secs_f32(), "draining");
+        for mailbox in &self.process.mailboxes {
+            if mailbox.try_send(Letter::Drain(deadline)).is_err() {
+                warn!("a shard's mailbox is full; it cannot be told to drain");
+            }
+        }
+        let last = deadline + DRAIN_SLACK + limits.child_grace * 3;
+        let mut waiting = self.process.mailboxes.len();
+        while waiting > 0 {
+            match self.drained.recv_timeout(Duration::from_millis(20)) {
+                Ok(()) => waiting -= 1,
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Ok(second) = self.signals.try_recv() {
+                warn!(signal = second, "a second signal: stopping at once");
+                return 128 + second;
+            }
+            if Instant::now() > last {
+                error!(waiting, "shards did not drain in time");
+                return 1;
+            }
+        }
+        0
+    }
+
+    /// What they share, for the line at the end.
+    pub fn process(&self) -> Arc<Process> {
+        Arc::clone(&self.process)
+    }
+}
+
+fn process(
+    config: Config,
+    address: SocketAddr,
+    count: usize,
+    drained: mpsc::Sender<()>,
+) -> Result<Process, String> {
+    let fail = |what: &str, error: io::Error| format!("{what}: {error}");
+    let origins = OriginPolicy::new(&[address], &config.origins, &config.hosts)
+        .map_err(|wrong| wrong.join("; "))?;
+    let mut key = [0; 32];
+    Random::new().map_err(|error| fail("random numbers", error))?.fill(&mut key);
+    let mailboxes: io::Result<Vec<_>> =
+        (0..count).map(|_| Mailbox::new(config.limits.connections)).collect();
+    let spawner = match &config.upstream {
+        UpstreamConfig::Builtin => None,
+        UpstreamConfig::Stdio { command } => {
+            let spec = command_spec(command)?;
+            let spawner = Spawner::start().map_err(|error| fail("the spawner", error))?;
+            Some((spawner, Arc::new(spec)))
+        }
+    };
+    Ok(Process {
+        origins,
+        key,
+        mailboxes: mailboxes.map_err(|error| fail("mailboxes", error))?,
+        counters: (0..count).map(|_| counters::new_shared()).collect(),
+        spawner,
+        connections: AtomicUsize::new(0),
+        sessions: AtomicUsize::new(0),
+        drained: Mutex::new(drained),
+        config,
+    })
+}
+
+fn command_spec(command: &[OsString]) -> Result<CommandSpec, String> {
+    let (program, args) = command.split_first().ok_or("no command to serve")?;
+    Ok(CommandSpec { program: program.clone(), args: args.to_vec() })
+}
+
+/// One listener a shard on the same address; the first one resolves port 0.
+fn listen_all(address: SocketAddr, count: usize) -> Result<Vec<OwnedFd>, String> {
+    let fail = |error: io::Error| format!("cannot listen on {address}: {error}");
+    if address.port() != 0 {
+        listen::probe_free(address).map_err(|error| error.to_string())?;
+    }
+    let first = listen::listen(address, LISTEN_BACKLOG).map_err(fail)?;
+    let resolved = listen::local_addr(first.as_fd()).map_err(fail)?;
+    let mut listeners = vec![first];
+    for _ in 1..count {
+        listeners.push(listen::listen(resolved, LISTEN_BACKLOG).map_err(fail)?);
+    }
+    Ok(listeners)
+}
+
+/// Reads the signals that mean something on a thread of their own.
+fn watch_signals() -> io::Result<Receiver<i32>> {
+    let mut file = std::fs::File::from(OwnedFd::from(SignalFd::new(&SIGNALS)?));
+    let (sender, receiver) = mpsc::channel();
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut record = [0; signal::RECORD_BYTES];
+        while io::Read::read_exact(&mut file, &mut record).is_ok() {
+            if let Some(number) = signal::decode(&record)
+                && sender.send(number).is_err()
+            {
+                return;
+            }
+        }
+    })?;
+    Ok(receiver)
+}
+
+/// A shard's thread. It never returns: dropping a runtime with operations in flight would free
+/// buffers that the kernel still writes to.
+fn run_shard(
+    index: u16,
+    cpu: usize,
+    process: Arc<Process>,
+    listener: OwnedFd,
+    ready: &mpsc::Sender<Result<(), String>>,
+) {
+    if let Err(error) = affinity::pin(cpu) {
+        warn!(shard = index, cpu, %error, "the shard could not be pinned");
+    }
+    let runtime = RuntimeBuilder::<IoUringDriver>::new()
+        .with_entries(uring::ENTRIES)
+        .uring_builder(uring::builder())
+        .enable_timer()
+        .build();
+    let mut runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = ready.send(Err(format!("io_uring could not be set up: {error}")));
+            return;
+        }
+    };
+    runtime.block_on(async move {
+        match start_tasks(index, process, listener) {
+            Ok(()) => {
+                let _ = ready.send(Ok(()));
+                std::future::pending::<()>().await;
+            }
+            Err(error) => {
+                let _ = ready.send(Err(format!("a shard could not start: {error}")));
+            }
+        }
+    });
+}
+
+fn start_tasks(index: u16, process: Arc<Process>, listener: OwnedFd) -> io::Result<()> {
+    let receiver = process.mailboxes[usize::from(index)].receiver()?;
+    let shard = Shard::new(index, process)?;
+    let listener = TcpListener::from_std(std::net::TcpListener::from(listener))?;
+    // Without one of these a shard would be deaf: better that the process goes down whole.
+    task::spawn("driver", driver::drive(shard.clone()), || std::process::abort());
+    task::spawn("mailbox", driver::read_mail(shard.clone(), receiver), || std::process::abort());
+    task::spawn("accept", accept::accept(shard, listener), || std::process::abort());
+    Ok(())
+}

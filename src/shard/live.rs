@@ -1,0 +1,395 @@
+//! A session alive on its shard: the pure session, its upstream, and who waits for what.
+//!
+//! Every change goes through [`Live::with`], which borrows, calls, and then does in the world
+//! what the session asks. Nothing is borrowed across an await.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tracing::{info, warn};
+
+use crate::limits::WRITE_BYTES_MAX;
+use crate::mcp::jsonrpc::Envelope;
+use crate::mcp::session_id::ShortId;
+use crate::net::handle::Handle;
+use crate::session::table::IdHasher;
+use crate::session::{Asked, CallKey, Effect, Ended, ExchangeKey, Session, Step, Upstream};
+use crate::stream::Generation;
+use crate::upstream::child::Child;
+use crate::upstream::in_process::InProcess;
+use crate::upstream::piped::{Heard, Piped};
+
+use super::signal::Signal;
+use super::timer::Timer;
+use super::{Shard, TimerKey};
+
+/// Whatever stands behind a session.
+pub enum Behind {
+    /// The built-in server.
+    InProcess(Box<InProcess>),
+    /// A child process.
+    Piped(Box<Piped>),
+}
+
+/// The connection that reads one stream.
+pub struct Reader {
+    /// The connection.
+    pub handle: Rc<Handle>,
+    /// Its claim on the stream.
+    pub generation: Generation,
+    /// Raised when its socket is gone and reported.
+    pub closed: Signal,
+}
+
+/// One session on its shard.
+pub struct Live {
+    session: RefCell<Session>,
+    behind: RefCell<Behind>,
+    /// The child's handle, for a piped upstream while one runs.
+    child: RefCell<Option<Child>>,
+    readers: RefCell<HashMap<u32, Rc<Reader>, BuildHasherDefault<IdHasher>>>,
+    /// Who waits for the reply of an exchange.
+    waits: RefCell<HashMap<ExchangeKey, Rc<Signal>, BuildHasherDefault<IdHasher>>>,
+    /// When the session wants to be looked at.
+    pub timer: Timer,
+    /// When its built-in server wants to be run.
+    pub run_timer: Timer,
+    /// The shard's own key for it.
+    pub key: u64,
+    /// Its client does not know of it yet.
+    new: Cell<bool>,
+    /// It is in the shard's list of sessions that produce.
+    runnable: Cell<bool>,
+    /// Its short id, for log lines.
+    pub short: ShortId,
+}
+
+impl Live {
+    /// A session with what stands behind it; nothing has happened yet.
+    pub fn new(session: Session, behind: Behind, key: u64) -> Self {
+        let short = session.id().short();
+        Self {
+            key,
+            run_timer: Timer::default(),
+            session: RefCell::new(session),
+            behind: RefCell::new(behind),
+            child: RefCell::new(None),
+            readers: RefCell::default(),
+            waits: RefCell::default(),
+            timer: Timer::default(),
+            new: Cell::new(true),
+            runnable: Cell::new(false),
+            short,
+        }
+    }
+
+    /// Calls `change` with the session, and then does what it asks of the world.
+    pub fn with<R>(
+        self: &Rc<Self>,
+        shard: &Rc<Shard>,
+        change: impl FnOnce(&mut Session, &mut Behind, Instant) -> R,
+    ) -> R {
+        let now = Instant::now();
+        let result = change(&mut self.session.borrow_mut(), &mut self.behind.borrow_mut(), now);
+        self.settle(shard, now);
+        result
+    }
+
+    /// Whether its `initialize` has not been answered yet.
+    pub fn is_new(&self) -> bool {
+        self.new.get()
+    }
+
+    /// Its `initialize` is being answered.
+    pub fn set_known(&self) {
+        self.new.set(false);
+    }
+
+    /// Looks at the session without changing it.
+    pub fn look<R>(&self, look: impl FnOnce(&Session) -> R) -> R {
+        look(&self.session.borrow())
+    }
+
+    /// What the connection of `generation` should write next; see [`Session::transmit`].
+    pub fn transmit(
+        &self,
+        stream: u32,
+        generation: Generation,
+        offset: u64,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        self.session.borrow_mut().transmit(stream, generation, offset, out)
+    }
+
+    /// A connection has attached to a stream.
+    pub fn add_reader(
+        &self,
+        stream: u32,
+        handle: Rc<Handle>,
+        generation: Generation,
+    ) -> Rc<Reader> {
+        let reader = Rc::new(Reader { handle, generation, closed: Signal::default() });
+        self.readers.borrow_mut().insert(stream, Rc::clone(&reader));
+        reader
+    }
+
+    /// The connection of a stream is gone, its socket too where it was fenced: the one way in
+    /// which a reader ends. `acked` is its last acknowledged byte count.
+    pub fn remove_reader(
+        self: &Rc<Self>,
+        shard: &Rc<Shard>,
+        stream: u32,
+        reader: &Reader,
+        acked: u64,
+    ) {
+        let mut readers = self.readers.borrow_mut();
+        if readers.get(&stream).is_some_and(|known| known.generation == reader.generation) {
+            readers.remove(&stream);
+        }
+        drop(readers);
+        self.with(shard, |session, _, now| {
+            session.handle_closed(now, stream, reader.generation, acked);
+        });
+        reader.closed.raise();
+    }
+
+    /// Shuts the connection of `generation` down and waits until its socket is gone.
+    pub async fn close_reader(&self, stream: u32, generation: Generation) {
+        let reader = self.readers.borrow().get(&stream).cloned();
+        if let Some(reader) = reader.filter(|reader| reader.generation == generation) {
+            reader.handle.fence();
+            reader.closed.raised().await;
+        }
+    }
+
+    /// A signal that is raised when the exchange has its reply.
+    pub fn wait_for(&self, exchange: ExchangeKey) -> Rc<Signal> {
+        let signal = Rc::<Signal>::default();
+        self.waits.borrow_mut().insert(exchange, Rc::clone(&signal));
+        signal
+    }
+
+    /// Nobody waits for the exchange any more.
+    pub fn stop_waiting(&self, exchange: ExchangeKey) {
+        self.waits.borrow_mut().remove(&exchange);
+    }
+
+    /// One slice of what the built-in server has to produce; says whether it goes on at once.
+    pub fn run(self: &Rc<Self>, shard: &Rc<Shard>) -> bool {
+        self.runnable.set(false);
+        self.with(shard, |session, behind, now| {
+            if let Behind::InProcess(server) = behind {
+                server.run(session, now, WRITE_BYTES_MAX);
+            }
+        });
+        self.runnable.get()
+    }
+
+    /// A writer has sent something: a producer that waits for room may go on.
+    pub fn handle_sent(self: &Rc<Self>, shard: &Shard) {
+        let waits = match &*self.behind.borrow() {
+            Behind::InProcess(server) => server.waits_for_room(),
+            Behind::Piped(_) => false,
+        };
+        if waits {
+            self.make_runnable(shard);
+        }
+    }
+
+    /// The child's process is there.
+    pub fn set_child(self: &Rc<Self>, shard: &Rc<Shard>, child: Child) {
+        if self.look(|session| session.ended().is_some()) {
+            child.close();
+            shard.keep_until_closed(child);
+            return;
+        }
+        *self.child.borrow_mut() = Some(child);
+        self.with(shard, |_, behind, now| {
+            if let Behind::Piped(piped) = behind {
+                piped.handle_started(now);
+            }
+        });
+    }
+
+    /// The child could not be started, or is gone.
+    pub fn handle_child_gone(self: &Rc<Self>, shard: &Rc<Shard>, reason: &str) {
+        self.child.borrow_mut().take();
+        self.with(shard, |session, behind, now| {
+            if let Behind::Piped(piped) = behind {
+                piped.handle_exit(session, now, reason);
+            }
+        });
+    }
+
+    /// One line of the child's stdout.
+    pub fn handle_child_line(self: &Rc<Self>, shard: &Rc<Shard>, line: &[u8]) {
+        let heard = self.with(shard, |session, behind, now| match behind {
+            Behind::Piped(piped) => piped.handle_line(session, now, line),
+            Behind::InProcess(_) => Heard::Routed,
+        });
+        let what = match heard {
+            Heard::Routed => return,
+            Heard::Junk => "the server wrote a line that is no JSON-RPC",
+            Heard::Unclaimed => "the server wrote a message that nobody waits for",
+        };
+        if shard.may_log() {
+            let head = &line[..line.len().min(200)];
+            warn!(session = %self.short, line = %head.escape_ascii(), "{what}");
+        }
+    }
+
+    /// A line of the child was over the limit; `head` is its beginning. If it tells whose answer
+    /// it was, that call gets an error instead of waiting for its timeout.
+    pub fn handle_child_line_lost(self: &Rc<Self>, shard: &Rc<Shard>, head: &[u8]) {
+        self.with(shard, |session, behind, now| {
+            if let Behind::Piped(piped) = behind {
+                piped.handle_line_lost(session, now, head);
+            }
+        });
+    }
+
+    /// So many bytes of lines are written.
+    pub fn handle_child_written(&self, bytes: usize) {
+        if let Behind::Piped(piped) = &mut *self.behind.borrow_mut() {
+            piped.handle_written(bytes);
+        }
+    }
+
+    /// Reads what the peer's TCP of a stream's connection has acknowledged.
+    pub fn read_acked(&self, stream: u32) {
+        let reader = self.readers.borrow().get(&stream).cloned();
+        if let Some(reader) = reader
+            && let Some(acked) = reader.handle.read_acked()
+        {
+            self.session.borrow_mut().handle_acked(stream, reader.generation, acked);
+        }
+    }
+
+    fn settle(self: &Rc<Self>, shard: &Rc<Shard>, now: Instant) {
+        loop {
+            let effect = self.session.borrow_mut().poll_effect();
+            match effect {
+                None => break,
+                Some(Effect::Wake(stream)) => {
+                    if let Some(reader) = self.readers.borrow().get(&stream) {
+                        reader.handle.signal.raise();
+                    }
+                }
+                Some(Effect::Ready(exchange)) => {
+                    if let Some(signal) = self.waits.borrow().get(&exchange) {
+                        signal.raise();
+                    }
+                }
+                Some(Effect::Close(stream, generation)) => self.cut(shard, stream, generation),
+                Some(Effect::Relieve(stream)) => {
+                    self.read_acked(stream);
+                    let mut session = self.session.borrow_mut();
+                    session.relieve(now, stream, &mut *self.behind.borrow_mut());
+                }
+                Some(Effect::Ended(why)) => self.handle_ended(shard, why),
+            }
+        }
+        self.settle_upstream(shard, now);
+        let timeout = self.session.borrow().timeout();
+        if let Some(at) = self.timer.set(timeout) {
+            shard.insert_timer(at, TimerKey::Session(self.key));
+        }
+    }
+
+    fn settle_upstream(self: &Rc<Self>, shard: &Rc<Shard>, now: Instant) {
+        match &mut *self.behind.borrow_mut() {
+            Behind::InProcess(server) => match server.timeout(now) {
+                Some(at) if at <= now => self.make_runnable(shard),
+                Some(at) => {
+                    if let Some(at) = self.run_timer.set(at) {
+                        shard.insert_timer(at, TimerKey::Run(self.key));
+                    }
+                }
+                None => {}
+            },
+            Behind::Piped(piped) => {
+                if piped.poll_spawn() {
+                    shard.spawn_child(self);
+                }
+                if let Some(child) = &*self.child.borrow() {
+                    while let Some(line) = piped.poll_line() {
+                        child.send(line);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts it into the shard's list of sessions that produce.
+    pub fn make_runnable(self: &Rc<Self>, shard: &Shard) {
+        if !self.runnable.replace(true) {
+            shard.add_runnable(Rc::clone(self));
+        }
+    }
+
+    fn cut(&self, shard: &Shard, stream: u32, generation: Generation) {
+        let reader = self.readers.borrow().get(&stream).cloned();
+        if let Some(reader) = reader.filter(|reader| reader.generation == generation) {
+            reader.handle.fence();
+            shard.counters.cuts.increment();
+            if shard.may_log() {
+                warn!(session = %self.short, stream, "cut a reader that fell out of the log");
+            }
+        }
+    }
+
+    fn handle_ended(self: &Rc<Self>, shard: &Rc<Shard>, why: Ended) {
+        if shard.remove_session(self) {
+            info!(session = %self.short, why = why.name(), "session ended");
+        }
+        if let Some(child) = self.child.borrow_mut().take() {
+            child.close();
+            shard.keep_until_closed(child);
+        }
+    }
+}
+
+impl Upstream for Behind {
+    fn request(
+        &mut self,
+        session: &mut Session,
+        now: Instant,
+        call: CallKey,
+        message: &Envelope<'_>,
+    ) {
+        match self {
+            Self::InProcess(server) => server.request(session, now, call, message),
+            Self::Piped(piped) => piped.request(session, now, call, message),
+        }
+    }
+
+    fn notification(&mut self, session: &mut Session, now: Instant, message: &Envelope<'_>) {
+        match self {
+            Self::InProcess(server) => server.notification(session, now, message),
+            Self::Piped(piped) => piped.notification(session, now, message),
+        }
+    }
+
+    fn cancel(&mut self, call: CallKey, message: Option<&Envelope<'_>>, reason: &str) {
+        match self {
+            Self::InProcess(server) => server.cancel(call, message, reason),
+            Self::Piped(piped) => piped.cancel(call, message, reason),
+        }
+    }
+
+    fn answer(
+        &mut self,
+        session: &mut Session,
+        now: Instant,
+        asked: &Asked,
+        answer: Result<&Envelope<'_>, &str>,
+    ) {
+        match self {
+            Self::InProcess(server) => server.answer(session, now, asked, answer),
+            Self::Piped(piped) => piped.answer(session, now, asked, answer),
+        }
+    }
+}

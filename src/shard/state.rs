@@ -1,0 +1,366 @@
+//! What one shard owns, and the small things that its tasks ask of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use tracing::{info, warn};
+
+use crate::auth::origin::OriginPolicy;
+use crate::config::{Config, UpstreamConfig};
+use crate::http::response::DateCache;
+use crate::mcp::session_id::SessionId;
+use crate::net::handle::Handle;
+use crate::obs::counters::{SharedCounters, Totals};
+use crate::session::table::IdHasher;
+use crate::session::{Session, Settings};
+use crate::sys::random::Random;
+use crate::upstream::child::Child;
+use crate::upstream::in_process::InProcess;
+use crate::upstream::piped::Piped;
+use crate::upstream::spawner::{CommandSpec, Spawner};
+
+use super::fairness::Yielder;
+use super::handoff::Letter;
+use super::live::{Behind, Live};
+use super::mailbox::Mailbox;
+use super::pool::Pool;
+use super::signal::Signal;
+use super::timer::Fired;
+use super::wheel::Wheel;
+use super::{child_link, task};
+
+/// Buffers that a shard keeps for bursts: 4 MiB.
+const POOLED_BUFFERS: usize = 64;
+/// Log lines about clients' and children's mistakes, per shard and second.
+const COMPLAINTS_PER_SECOND: u32 = 20;
+
+/// What all shards of a process share.
+pub struct Process {
+    /// The configuration.
+    pub config: Config,
+    /// Which origins and hosts are served.
+    pub origins: OriginPolicy,
+    /// The key of the event ids' tokens.
+    pub key: [u8; 32],
+    /// Each shard's mailbox, by index.
+    pub mailboxes: Vec<Arc<Mailbox<Letter>>>,
+    /// Each shard's counters, by index.
+    pub counters: Vec<SharedCounters>,
+    /// Starts children; there only where a command is served.
+    pub spawner: Option<(Spawner, Arc<CommandSpec>)>,
+    /// Connections that are open.
+    pub connections: AtomicUsize,
+    /// Sessions that are alive.
+    pub sessions: AtomicUsize,
+    /// Where a shard says that it has drained.
+    pub drained: Mutex<Sender<()>>,
+}
+
+impl Process {
+    /// The sum of all shards' counters.
+    pub fn totals(&self, log_lines_lost: u64) -> Totals {
+        Totals::sum(&self.counters, log_lines_lost)
+    }
+
+    /// A shard has nothing left to do. Once in its life, so a lock is harmless.
+    pub(super) fn handle_drained(&self) {
+        if let Ok(drained) = self.drained.lock() {
+            // Nobody listens any more only while the process exits.
+            let _ = drained.send(());
+        }
+    }
+}
+
+/// What a deadline in the wheel belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerKey {
+    /// A connection.
+    Connection(u64),
+    /// A session: something of it times out.
+    Session(u64),
+    /// A session: its built-in server has something to do.
+    Run(u64),
+}
+
+type ById<T> = RefCell<HashMap<u64, Rc<T>, BuildHasherDefault<IdHasher>>>;
+
+/// One shard. Its tasks share it by `Rc`; nothing of it is borrowed across an await.
+pub struct Shard {
+    /// Its index.
+    pub index: u16,
+    /// The process.
+    pub process: Arc<Process>,
+    /// What its sessions share.
+    pub settings: Rc<Settings>,
+    /// Its counters.
+    pub counters: SharedCounters,
+    /// Its write and read buffers.
+    pub pool: Pool,
+    /// Its way to yield.
+    pub yielder: Yielder,
+    sessions: RefCell<HashMap<u128, Rc<Live>, BuildHasherDefault<IdHasher>>>,
+    /// Sessions by a key of the shard's own, for the wheel.
+    by_key: ById<Live>,
+    connections: ById<Handle>,
+    next_key: Cell<u64>,
+    wheel: RefCell<Wheel<TimerKey>>,
+    /// Raised when the wheel has a deadline earlier than the driver knows, or there is work.
+    pub(super) changed: Signal,
+    /// The instant until which the driver sleeps.
+    pub(super) sleeps_until: Cell<Option<Instant>>,
+    runnable: RefCell<VecDeque<Rc<Live>>>,
+    closing: RefCell<Vec<Child>>,
+    random: RefCell<Random>,
+    date: RefCell<DateCache>,
+    complaints: Cell<(u64, u32)>,
+    started: Instant,
+    /// Set when the drain begins.
+    pub draining: Cell<bool>,
+    /// Raised when the listener should be closed.
+    pub stop_accepting: Signal,
+}
+
+impl Shard {
+    /// The shard `index`, made inside its runtime. Errors: no descriptor is left.
+    pub fn new(index: u16, process: Arc<Process>) -> std::io::Result<Rc<Self>> {
+        let now = Instant::now();
+        let limits = process.config.limits.clone();
+        let settings = Rc::new(Settings { limits, key: process.key });
+        Ok(Rc::new(Self {
+            index,
+            settings,
+            counters: process.counters[usize::from(index)].clone(),
+            process,
+            pool: Pool::new(POOLED_BUFFERS),
+            yielder: Yielder::new()?,
+            sessions: RefCell::default(),
+            by_key: RefCell::default(),
+            connections: RefCell::default(),
+            next_key: Cell::new(1),
+            wheel: RefCell::new(Wheel::new(now)),
+            changed: Signal::default(),
+            sleeps_until: Cell::new(None),
+            runnable: RefCell::default(),
+            closing: RefCell::default(),
+            random: RefCell::new(Random::new()?),
+            date: RefCell::new(DateCache::new()),
+            complaints: Cell::new((0, 0)),
+            started: now,
+            draining: Cell::new(false),
+            stop_accepting: Signal::default(),
+        }))
+    }
+
+    /// The text of the `Date` field now.
+    pub fn date(&self) -> [u8; 29] {
+        *self.date.borrow_mut().at(SystemTime::now())
+    }
+
+    /// Whether one more line about somebody's mistake may be logged in this second.
+    pub fn may_log(&self) -> bool {
+        let second = self.started.elapsed().as_secs();
+        let (known, count) = self.complaints.get();
+        let count = if known == second { count + 1 } else { 1 };
+        if known != second && self.complaints.get().1 > COMPLAINTS_PER_SECOND {
+            let suppressed = self.complaints.get().1 - COMPLAINTS_PER_SECOND;
+            warn!(suppressed, "log lines about mistakes were suppressed");
+        }
+        self.complaints.set((second, count));
+        count <= COMPLAINTS_PER_SECOND
+    }
+
+    fn key(&self) -> u64 {
+        let key = self.next_key.get();
+        self.next_key.set(key + 1);
+        key
+    }
+}
+
+/// Connections.
+impl Shard {
+    /// Registers a connection; returns its key.
+    pub fn add_connection(&self, handle: Rc<Handle>) -> u64 {
+        let key = self.key();
+        self.connections.borrow_mut().insert(key, handle);
+        key
+    }
+
+    /// A connection is closed or moves away.
+    pub fn remove_connection(&self, key: u64) {
+        self.connections.borrow_mut().remove(&key);
+    }
+
+    /// Connections of this shard.
+    pub fn connections(&self) -> Vec<Rc<Handle>> {
+        self.connections.borrow().values().cloned().collect()
+    }
+
+    /// Sets a connection's deadline.
+    pub fn set_deadline(&self, key: u64, handle: &Handle, after: Duration) {
+        if let Some(at) = handle.timer.set(Instant::now() + after) {
+            self.insert_timer(at, TimerKey::Connection(key));
+        }
+    }
+}
+
+/// Sessions.
+impl Shard {
+    /// The session with this id.
+    pub fn session(&self, id: &SessionId) -> Option<Rc<Live>> {
+        self.sessions.borrow().get(&id.random).cloned()
+    }
+
+    /// A new session, owned by this shard; none where the process has as many as it may.
+    pub fn add_session(self: &Rc<Self>) -> Option<Rc<Live>> {
+        let most = self.settings.limits.sessions;
+        let counted = &self.process.sessions;
+        if counted.fetch_add(1, Ordering::Relaxed) >= most {
+            counted.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let now = Instant::now();
+        let mut random = [0; 16];
+        self.random.borrow_mut().fill(&mut random);
+        let id = SessionId::from_random(self.index, random);
+        let session = Session::new(id, Rc::clone(&self.settings), now);
+        let behind = match &self.process.config.upstream {
+            UpstreamConfig::Builtin => Behind::InProcess(Box::new(InProcess::default())),
+            UpstreamConfig::Stdio { .. } => {
+                let most = self.settings.limits.stdin_bytes;
+                Behind::Piped(Box::new(Piped::new(now, self.process.config.on_child_exit, most)))
+            }
+        };
+        let key = self.key();
+        let live = Rc::new(Live::new(session, behind, key));
+        self.sessions.borrow_mut().insert(id.random, Rc::clone(&live));
+        self.by_key.borrow_mut().insert(key, Rc::clone(&live));
+        self.counters.sessions_started.increment();
+        Some(live)
+    }
+
+    /// The session is over; false where it was already.
+    pub fn remove_session(&self, live: &Live) -> bool {
+        let id = live.look(|session| session.id().random);
+        self.by_key.borrow_mut().remove(&live.key);
+        if self.sessions.borrow_mut().remove(&id).is_none() {
+            return false;
+        }
+        self.counters.sessions_ended.increment();
+        self.process.sessions.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Every session of this shard.
+    pub fn sessions(&self) -> Vec<Rc<Live>> {
+        self.sessions.borrow().values().cloned().collect()
+    }
+
+    /// Starts a child for a session, on a task of its own.
+    pub fn spawn_child(self: &Rc<Self>, live: &Rc<Live>) {
+        let Some((spawner, command)) = self.process.spawner.clone() else { return };
+        let (shard, live) = (Rc::clone(self), Rc::clone(live));
+        let start = async move {
+            match spawner.spawn(command).await {
+                Ok(pipes) => child_link::start(&shard, &live, pipes),
+                Err(error) => {
+                    let reason = format!("the server could not be started: {error}");
+                    warn!(session = %live.short, %error, "the child could not be started");
+                    live.handle_child_gone(&shard, &reason);
+                }
+            }
+        };
+        task::spawn("spawn", start, || {});
+    }
+
+    /// Keeps a child's handle until its process is gone.
+    pub fn keep_until_closed(&self, child: Child) {
+        let mut closing = self.closing.borrow_mut();
+        closing.retain(Child::is_running);
+        closing.push(child);
+    }
+
+    /// Children that were told to go and may still run.
+    pub fn take_closing(&self) -> Vec<Child> {
+        self.closing.take()
+    }
+}
+
+/// Time and work.
+impl Shard {
+    /// Puts a deadline into the wheel.
+    pub fn insert_timer(&self, at: Instant, key: TimerKey) {
+        self.wheel.borrow_mut().insert(at, key);
+        if self.sleeps_until.get().is_none_or(|until| at < until) {
+            self.changed.raise();
+        }
+    }
+
+    /// A session has something to produce.
+    pub fn add_runnable(&self, live: Rc<Live>) {
+        self.runnable.borrow_mut().push_back(live);
+        self.changed.raise();
+    }
+
+    /// The next session that has something to produce.
+    pub(super) fn next_runnable(&self) -> Option<Rc<Live>> {
+        self.runnable.borrow_mut().pop_front()
+    }
+
+    /// When the wheel wants to be turned.
+    pub(super) fn next_timer(&self, now: Instant) -> Option<Instant> {
+        self.wheel.borrow().next(now)
+    }
+
+    /// Turns the wheel.
+    pub(super) fn expire(self: &Rc<Self>, now: Instant) {
+        let mut fired = Vec::new();
+        self.wheel.borrow_mut().expire(now, &mut |key| fired.push(key));
+        for key in fired {
+            match key {
+                TimerKey::Connection(number) => {
+                    let handle = self.connections.borrow().get(&number).cloned();
+                    let Some(handle) = handle else { continue };
+                    match handle.timer.fire(now) {
+                        Fired::Due => handle.handle_expired(),
+                        Fired::Again(at) => self.insert_timer(at, key),
+                        Fired::Stale => {}
+                    }
+                }
+                TimerKey::Session(number) => self.expire_session(now, key, number),
+                TimerKey::Run(number) => {
+                    let live = self.by_key.borrow().get(&number).cloned();
+                    let Some(live) = live else { continue };
+                    match live.run_timer.fire(now) {
+                        Fired::Due => live.make_runnable(self),
+                        Fired::Again(at) => self.insert_timer(at, key),
+                        Fired::Stale => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn expire_session(self: &Rc<Self>, now: Instant, key: TimerKey, number: u64) {
+        let live = self.by_key.borrow().get(&number).cloned();
+        let Some(live) = live else { return };
+        match live.timer.fire(now) {
+            Fired::Due => live.with(self, |session, behind, now| {
+                session.handle_timeout(now, behind);
+            }),
+            Fired::Again(at) => self.insert_timer(at, key),
+            Fired::Stale => {}
+        }
+    }
+
+    /// Says that a session has started.
+    pub fn log_started(&self, live: &Live) {
+        let revision = live.look(|session| session.revision_name().to_owned());
+        info!(session = %live.short, revision, "session started");
+    }
+}

@@ -1,0 +1,166 @@
+//! The built-in server behind a session: no pipe, no ids to rewrite. Pure.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use crate::mcp::jsonrpc::{self, Envelope};
+use crate::session::{About, Asked, CallKey, Session, Upstream};
+
+use super::builtin::{Builtin, RpcError, Sink};
+
+/// The built-in server of one session.
+pub struct InProcess {
+    builtin: Builtin,
+    initialize: Option<CallKey>,
+    /// A producer found no room: it goes on when its stream has some again.
+    waits_for_room: bool,
+}
+
+impl Default for InProcess {
+    fn default() -> Self {
+        Self { builtin: Builtin::new(), initialize: None, waits_for_room: false }
+    }
+}
+
+impl InProcess {
+    /// When [`InProcess::run`] wants to be called; an instant that has passed means at once.
+    pub fn timeout(&self, now: Instant) -> Option<Instant> {
+        self.builtin.poll_timeout(now)
+    }
+
+    /// Whether a producer waits for room on its stream.
+    pub fn waits_for_room(&self) -> bool {
+        self.waits_for_room
+    }
+
+    /// Lets what is due produce at most `budget` bytes.
+    pub fn run(&mut self, session: &mut Session, now: Instant, budget: usize) {
+        self.waits_for_room = false;
+        let mut wire = Wire::new(session, now, self.initialize);
+        self.builtin.poll(now, budget, &mut wire);
+        self.waits_for_room = wire.full.get();
+    }
+}
+
+impl Upstream for InProcess {
+    fn request(
+        &mut self,
+        session: &mut Session,
+        now: Instant,
+        call: CallKey,
+        message: &Envelope<'_>,
+    ) {
+        let method = message.method.as_deref().unwrap_or_default();
+        if method == "initialize" {
+            self.initialize = Some(call);
+        }
+        let token = jsonrpc::request_progress_token(message);
+        let mut wire = Wire::new(session, now, self.initialize);
+        self.builtin.handle_request(now, call, method, message.params, token, &mut wire);
+    }
+
+    fn notification(&mut self, session: &mut Session, now: Instant, message: &Envelope<'_>) {
+        let method = message.method.as_deref().unwrap_or_default();
+        let mut wire = Wire::new(session, now, self.initialize);
+        self.builtin.handle_notification(now, method, message.params, &mut wire);
+    }
+
+    fn cancel(&mut self, call: CallKey, _: Option<&Envelope<'_>>, _: &str) {
+        self.builtin.handle_cancelled(call);
+    }
+
+    fn answer(
+        &mut self,
+        session: &mut Session,
+        now: Instant,
+        asked: &Asked,
+        answer: Result<&Envelope<'_>, &str>,
+    ) {
+        let Ok(id) = asked.id.parse() else { return };
+        let given_up;
+        let result = match answer {
+            Ok(message) if message.is_error => Err(message.outcome.unwrap_or("{}")),
+            Ok(message) => Ok(message.outcome.unwrap_or("{}")),
+            Err(reason) => {
+                given_up = error_object(reason);
+                Err(given_up.as_str())
+            }
+        };
+        let mut wire = Wire::new(session, now, self.initialize);
+        self.builtin.handle_response(now, id, result, &mut wire);
+    }
+}
+
+/// The error object that the server is given where no answer will come.
+fn error_object(reason: &str) -> String {
+    let mut text =
+        format!(r#"{{"code":{},"message":"#, jsonrpc::codes::REQUEST_TIMEOUT).into_bytes();
+    jsonrpc::push_string(&mut text, reason);
+    text.push(b'}');
+    String::from_utf8(text).expect("a JSON string is UTF-8")
+}
+
+/// The session as the built-in server sees it.
+struct Wire<'s> {
+    session: &'s mut Session,
+    now: Instant,
+    initialize: Option<CallKey>,
+    full: Cell<bool>,
+}
+
+impl<'s> Wire<'s> {
+    fn new(session: &'s mut Session, now: Instant, initialize: Option<CallKey>) -> Self {
+        Self { session, now, initialize, full: Cell::new(false) }
+    }
+
+    /// The server has accepted the session.
+    fn accept(&mut self, result: &[u8]) {
+        let result = std::str::from_utf8(result).unwrap_or_default();
+        if let Some((_, name)) = jsonrpc::protocol_version(result) {
+            self.session.set_initialized(&name);
+        }
+    }
+}
+
+impl Sink for Wire<'_> {
+    fn notify(&mut self, about: About, method: &str, params: &[u8]) {
+        if let About::Call(call) = about {
+            self.session.handle_progress(self.now, call);
+        }
+        let hint = params.len() + method.len() + 64;
+        self.session.notify(self.now, about, hint, |out| {
+            jsonrpc::event(out, method, params);
+        });
+    }
+
+    fn request(&mut self, about: About, id: u64, method: &str, params: &[u8]) {
+        let hint = params.len() + method.len() + 96;
+        let params = String::from_utf8_lossy(params);
+        self.session.ask(self.now, about, &id.to_string(), 0, hint, |key, out| {
+            jsonrpc::request(out, itoa::Buffer::new().format(key), method, Some(&params));
+        });
+    }
+
+    fn respond(&mut self, call: u64, result: Result<&[u8], RpcError<'_>>) {
+        match result {
+            Ok(result) => {
+                if self.initialize == Some(call) {
+                    self.accept(result);
+                }
+                self.session.respond(self.now, call, result.len() + 40, |id, out| {
+                    jsonrpc::result(out, id, result);
+                });
+            }
+            Err(error) => {
+                let RpcError { code, message, data } = error;
+                self.session.respond_error(self.now, call, code, message, data);
+            }
+        }
+    }
+
+    fn has_room(&self, about: About) -> bool {
+        let room = self.session.has_room(about);
+        self.full.set(self.full.get() || !room);
+        room
+    }
+}
