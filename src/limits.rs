@@ -42,10 +42,10 @@ pub const HOT_TIME: Duration = Duration::from_secs(1);
 pub const LINGER_TIME: Duration = Duration::from_secs(1);
 /// Slots of a stream's producer ring, operations.
 pub const PRODUCER_RING_SLOTS: usize = 256;
-/// Streams of the whole process that off-core producers hold at one time.
+/// Handles on one shard's streams that off-core producers hold at one time.
 pub const PRODUCERS_MAX: usize = 16 * 1024;
 /// Commands that wait in one shard's mailbox.
-pub const MAILBOX_COMMANDS_MAX: usize = 16 * 1024;
+pub const MAILBOX_COMMANDS_MAX: usize = PRODUCERS_MAX + 64;
 /// Tombstones kept in one session: streams whose events are gone but whose ids can be answered.
 pub const TOMBSTONES_MAX: usize = 256;
 /// Finished streams kept in one session.

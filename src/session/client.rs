@@ -83,6 +83,9 @@ impl Session {
         }
         let mut answers = std::mem::take(&mut exchange.answers);
         let batch = exchange.batch;
+        if let Some(unused) = exchange.stream {
+            self.streams.remove_unused(unused);
+        }
         self.calls.exchanges.remove(&key);
         if !batch {
             return Reply::Json(answers.pop().unwrap_or_default());

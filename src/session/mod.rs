@@ -25,7 +25,7 @@ mod streams;
 pub mod table;
 mod upstream;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,7 @@ use crate::limits::{Limits, WRITE_BYTES_MAX};
 use crate::mcp::event_id::Token;
 use crate::mcp::revision::{self, Revision};
 use crate::mcp::session_id::SessionId;
+use crate::stream::receipt::{Outcome, Stage, Ticket};
 use crate::stream::{Generation, Stream, Transmit};
 
 pub use self::calls::{Answers, Asked, CallKey, ExchangeKey, ReplyForm};
@@ -84,6 +85,8 @@ pub struct Session {
     revision_name: Box<str>,
     initialized: bool,
     streams: Streams,
+    /// Streams of which somebody waits for a receipt.
+    receipts: BTreeSet<u32>,
     calls: Calls,
     effects: VecDeque<Effect>,
     used: Instant,
@@ -104,6 +107,7 @@ impl Session {
             revision_name: Box::default(),
             initialized: false,
             streams: Streams::new(),
+            receipts: BTreeSet::new(),
             calls: Calls::default(),
             effects: VecDeque::new(),
             used: now,
@@ -227,7 +231,7 @@ impl Session {
     }
 
     /// Keeps a comment for the stream's connection, if there is one.
-    pub fn comment(&mut self, number: u32, text: &[u8]) {
+    fn comment(&mut self, number: u32, text: &[u8]) {
         if let Some(entry) = self.streams.get_mut(number) {
             entry.stream.comment(WRITE_BYTES_MAX / 4, |out| sse::comment(out, text));
             self.wake(number);
@@ -249,11 +253,6 @@ impl Session {
         self.time_out_asked(now, upstream);
         self.streams.expire(now, &self.settings.limits, &mut self.effects);
         self.fail_unseen(now, upstream);
-        for number in self.streams.numbers() {
-            if let Some(entry) = self.streams.get_mut(number) {
-                entry.stream.handle_timeout(now);
-            }
-        }
         let in_use = !self.calls.calls.is_empty() || self.streams.any_attached();
         if in_use {
             self.used = now;
@@ -287,6 +286,104 @@ impl Session {
 
     fn expect_timeout(&mut self, at: Instant) {
         self.timeout = self.timeout.min(at);
+    }
+}
+
+/// What off-core producers ask, beside [`Session::write`] and [`Session::respond`].
+impl Session {
+    /// Makes sure that an open call has a stream, without starting it, and says its key. The outer
+    /// option is none where the call is not open; the inner one where its client takes no stream,
+    /// so that the standalone stream stands in.
+    pub fn reserve(&mut self, call: CallKey) -> Option<Option<Box<str>>> {
+        let exchange = self.exchange_of(call)?;
+        if !self.calls.exchanges.get(&exchange)?.accept.sse {
+            return Some(None);
+        }
+        let number = self.stream_of(exchange);
+        let token = self.streams.get(number)?.token;
+        Some(Some(String::from_utf8_lossy(token.as_bytes()).into()))
+    }
+
+    /// Whether what `about` writes to goes out at once.
+    pub fn is_started(&self, about: About) -> bool {
+        match about {
+            About::Standalone => true,
+            About::Call(call) => self
+                .exchange_of(call)
+                .and_then(|exchange| self.calls.exchanges.get(&exchange))
+                .is_some_and(|exchange| exchange.started),
+        }
+    }
+
+    /// Starts the reply of a call.
+    pub fn start_about(&mut self, now: Instant, about: About) {
+        if let About::Call(call) = about
+            && let Some(exchange) = self.exchange_of(call)
+        {
+            self.start(now, exchange);
+        }
+    }
+
+    /// Starts the stream and sends a comment on it.
+    pub fn comment_about(&mut self, now: Instant, about: About, text: &[u8]) {
+        self.start_about(now, about);
+        if let Some(number) = self.number_of(about) {
+            self.comment(number, text);
+        }
+    }
+
+    /// Ends the connection of what `about` writes to, in the planned way.
+    pub fn close_about(&mut self, about: About) {
+        if let Some(number) = self.number_of(about) {
+            self.close_planned(number);
+        }
+    }
+
+    /// Asks for a receipt of one event.
+    pub fn tell(
+        &mut self,
+        stream: u32,
+        ticket: Ticket,
+        number: u64,
+        stage: Stage,
+        deadline: Instant,
+    ) {
+        if let Some(entry) = self.streams.get_mut(stream) {
+            entry.stream.tell(ticket, number, stage, deadline);
+            self.receipts.insert(stream);
+        }
+    }
+
+    /// The next push that has come as far as was asked, or never will.
+    pub fn poll_told(&mut self) -> Option<(Ticket, Outcome)> {
+        if let Some(told) = self.streams.poll_told() {
+            return Some(told);
+        }
+        let streams = &mut self.streams;
+        let mut told = self.receipts.iter().filter_map(|&number| {
+            streams.get_mut(number).and_then(|entry| entry.stream.poll_told())
+        });
+        told.next()
+    }
+
+    /// Time has passed for those who wait for a receipt.
+    pub fn handle_receipt_timeouts(&mut self, now: Instant) {
+        let streams = &mut self.streams;
+        self.receipts.retain(|&number| {
+            let Some(entry) = streams.get_mut(number) else { return false };
+            entry.stream.handle_timeout(now);
+            entry.stream.has_receipts()
+        });
+    }
+
+    fn number_of(&self, about: About) -> Option<u32> {
+        match about {
+            About::Standalone => Some(STANDALONE),
+            About::Call(call) => {
+                let exchange = self.exchange_of(call)?;
+                self.calls.exchanges.get(&exchange)?.stream
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::limits::{
     TOMBSTONES_MAX,
 };
 use crate::mcp::event_id::Token;
+use crate::stream::receipt::{Outcome, Ticket};
 use crate::stream::{Generation, Retention, Stream};
 
 use super::effect::Effect;
@@ -45,6 +46,8 @@ pub(super) struct Streams {
     /// Finished streams in the order of their ends.
     finished: VecDeque<(Instant, u32)>,
     tombstones: VecDeque<Tombstone>,
+    /// What waited for a receipt of a stream that is gone.
+    told: VecDeque<(Ticket, Outcome)>,
     bytes: u64,
     next: u32,
 }
@@ -55,6 +58,7 @@ impl Streams {
             map: HashMap::default(),
             finished: VecDeque::new(),
             tombstones: VecDeque::new(),
+            told: VecDeque::new(),
             bytes: 0,
             next: STANDALONE,
         }
@@ -83,6 +87,11 @@ impl Streams {
         self.map.get_mut(&number).map(Box::as_mut)
     }
 
+    /// Whether a reply's stream, if it has one yet, holds an event.
+    pub(super) fn holds_any(&self, number: Option<u32>) -> bool {
+        number.and_then(|number| self.get(number)).is_some_and(|entry| entry.stream.tail() > 0)
+    }
+
     pub(super) fn tombstone(&self, number: u32) -> Option<&Tombstone> {
         self.tombstones.iter().find(|tombstone| tombstone.number == number)
     }
@@ -91,6 +100,16 @@ impl Streams {
         let mut numbers: Vec<u32> = self.map.keys().copied().collect();
         numbers.sort_unstable();
         numbers
+    }
+
+    /// The next push whose stream is gone.
+    pub(super) fn poll_told(&mut self) -> Option<(Ticket, Outcome)> {
+        self.told.pop_front()
+    }
+
+    /// Forgets a stream that nobody has heard of: its reply became JSON.
+    pub(super) fn remove_unused(&mut self, number: u32) {
+        self.map.remove(&number);
     }
 
     /// Bytes charged for all logs.
@@ -201,7 +220,7 @@ impl Streams {
                 break;
             }
             self.finished.pop_front();
-            let Some(entry) = self.map.remove(&number) else { continue };
+            let Some(mut entry) = self.map.remove(&number) else { continue };
             if entry.stream.holder().is_some() {
                 self.map.insert(number, entry);
                 held.push((at, number));
@@ -210,6 +229,10 @@ impl Streams {
             self.bytes -= entry.stream.bytes();
             if self.tombstones.len() == TOMBSTONES_MAX {
                 self.tombstones.pop_front();
+            }
+            entry.stream.handle_trimmed_whole();
+            while let Some(told) = entry.stream.poll_told() {
+                self.told.push_back(told);
             }
             let tail = entry.stream.tail();
             self.tombstones.push_back(Tombstone { number, tail, ids: entry.ids });

@@ -61,7 +61,7 @@ impl Session {
         let key = call.exchange;
         let exchange = self.calls.exchanges.get_mut(&key).expect("a call has its exchange");
         exchange.open -= 1;
-        if !exchange.started && exchange.stream.is_none() && exchange.accept.json {
+        if !exchange.started && exchange.accept.json && !self.streams.holds_any(exchange.stream) {
             let mut answer = Vec::with_capacity(hint + call.id.len());
             payload(&call.id, &mut answer);
             exchange.answers.push(answer);
@@ -270,7 +270,7 @@ impl Session {
         let key = call.exchange;
         if let Some(exchange) = self.calls.exchanges.get_mut(&key) {
             exchange.open -= 1;
-            if exchange.started || exchange.stream.is_some() {
+            if exchange.started || self.streams.holds_any(exchange.stream) {
                 self.start(now, key);
                 self.finish_exchange(now, key);
             } else if exchange.open == 0 {

@@ -26,7 +26,7 @@ use crate::upstream::spawner::{CommandSpec, Spawner};
 
 use super::handoff::Letter;
 use super::mailbox::Mailbox;
-use super::{Process, Shard, driver, task};
+use super::{Process, Shard, driver, producers, task};
 
 /// How long shards may take beyond the drain's deadline before the process goes anyway: twice the
 /// children's grace comes on top.
@@ -220,6 +220,7 @@ fn run_shard(
             return;
         }
     };
+    producers::enter_shard();
     runtime.block_on(async move {
         match start_tasks(index, process, listener) {
             Ok(()) => {

@@ -11,6 +11,7 @@ use crate::net::conn;
 
 use super::handoff::Letter;
 use super::mailbox::Receiver;
+use super::state::Work;
 use super::{Shard, task};
 
 /// Turns the wheel when something is due, and lets sessions with work produce, a slice each,
@@ -39,11 +40,18 @@ pub async fn drive(shard: Rc<Shard>) {
     }
 }
 
-/// Runs sessions for one slice of time; says whether some have more to do.
+/// Works for one slice of time; says whether there is more to do.
 fn run_slices(shard: &Rc<Shard>) -> bool {
     let start = Instant::now();
-    while let Some(live) = shard.next_runnable() {
-        live.run(shard);
+    while let Some(work) = shard.next_work() {
+        match work {
+            Work::Session(live) => live.run(shard),
+            Work::Producer(key) => {
+                if shard.producers.drain(shard, key) {
+                    shard.add_work(Work::Producer(key));
+                }
+            }
+        }
         if start.elapsed() >= SLICE_TIME_MAX {
             return true;
         }
@@ -58,6 +66,7 @@ pub async fn read_mail(shard: Rc<Shard>, mut receiver: Receiver<Letter>) {
         while let Some(letter) = receiver.pop() {
             match letter {
                 Letter::Connection(arrived) => conn::start(&shard, *arrived),
+                Letter::Producer(key) => shard.add_work(Work::Producer(key)),
                 Letter::Drain(deadline) => {
                     let drain = super::drain::drain(Rc::clone(&shard), deadline);
                     task::spawn("drain", drain, || {});

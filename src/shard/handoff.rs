@@ -16,6 +16,8 @@ use super::Process;
 pub enum Letter {
     /// A connection moves here. Boxed: most of a mailbox is empty most of the time.
     Connection(Box<Arrived>),
+    /// The ring of the producer with this key has something.
+    Producer(u64),
     /// The drain begins; calls are served until the deadline.
     Drain(Instant),
 }

@@ -7,24 +7,31 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
 use crate::limits::WRITE_BYTES_MAX;
-use crate::mcp::jsonrpc::Envelope;
+use crate::mcp::jsonrpc::{Envelope, codes};
 use crate::mcp::session_id::ShortId;
 use crate::net::handle::Handle;
 use crate::session::table::IdHasher;
-use crate::session::{Asked, CallKey, Effect, Ended, ExchangeKey, Session, Step, Upstream};
+use crate::session::{About, Asked, CallKey, Effect, Ended, ExchangeKey, Session, Step, Upstream};
 use crate::stream::Generation;
+use crate::stream::outbound::{Tell, Told};
+use crate::stream::receipt::{Outcome, Ticket};
 use crate::upstream::child::Child;
 use crate::upstream::in_process::InProcess;
+use crate::upstream::off_core;
 use crate::upstream::piped::{Heard, Piped};
 
 use super::signal::Signal;
+use super::state::Work;
 use super::timer::Timer;
 use super::{Shard, TimerKey};
+
+/// How often acknowledgements are read while somebody waits for them.
+const SWEEP: Duration = Duration::from_millis(20);
 
 /// Whatever stands behind a session.
 pub enum Behind {
@@ -57,8 +64,12 @@ pub struct Live {
     pub timer: Timer,
     /// When its built-in server wants to be run.
     pub run_timer: Timer,
+    /// When acknowledgements that somebody waits for are read again.
+    pub sweep_timer: Timer,
     /// The shard's own key for it.
     pub key: u64,
+    /// Who is told how far a push has come.
+    tellers: RefCell<HashMap<Ticket, Told, BuildHasherDefault<IdHasher>>>,
     /// Its client does not know of it yet.
     new: Cell<bool>,
     /// It is in the shard's list of sessions that produce.
@@ -74,6 +85,8 @@ impl Live {
         Self {
             key,
             run_timer: Timer::default(),
+            sweep_timer: Timer::default(),
+            tellers: RefCell::default(),
             session: RefCell::new(session),
             behind: RefCell::new(behind),
             child: RefCell::new(None),
@@ -121,7 +134,74 @@ impl Live {
         offset: u64,
         out: &mut Vec<u8>,
     ) -> Step {
-        self.session.borrow_mut().transmit(stream, generation, offset, out)
+        let mut session = self.session.borrow_mut();
+        let step = session.transmit(stream, generation, offset, out);
+        while let Some((ticket, outcome)) = session.poll_told() {
+            self.tell(ticket, outcome);
+        }
+        step
+    }
+
+    /// Makes sure that what `about` writes to is there for an off-core producer: its stream's key,
+    /// and whether it has started. None where it takes no more.
+    pub fn reserve(&self, about: About) -> Option<(Option<Box<str>>, bool)> {
+        let mut session = self.session.borrow_mut();
+        let key = match about {
+            About::Standalone => None,
+            About::Call(call) => session.reserve(call)?,
+        };
+        Some((key, session.is_started(about)))
+    }
+
+    /// Logs a message of an off-core producer, and remembers who wants to be told of it.
+    pub fn write(
+        self: &Rc<Self>,
+        shard: &Rc<Shard>,
+        about: About,
+        message: &[u8],
+        tell: Option<Tell>,
+    ) {
+        let wish = tell.map(|tell| {
+            let ticket = shard.key();
+            self.tellers.borrow_mut().insert(ticket, tell.told);
+            (ticket, tell.stage, tell.within)
+        });
+        self.with(shard, |session, _, now| {
+            let hint = message.len();
+            let (stream, number) =
+                session.write(now, about, hint, |out| out.extend_from_slice(message));
+            if let Some((ticket, stage, within)) = wish {
+                session.tell(stream, ticket, number, stage, now + within);
+            }
+        });
+        if wish.is_some() {
+            self.sweep_later(shard);
+        }
+    }
+
+    /// Reads the acknowledgements that somebody waits for.
+    pub fn sweep(self: &Rc<Self>, shard: &Rc<Shard>) {
+        let streams: Vec<u32> = self.readers.borrow().keys().copied().collect();
+        for stream in streams {
+            self.read_acked(stream);
+        }
+        self.with(shard, |session, _, now| session.handle_receipt_timeouts(now));
+        if !self.tellers.borrow().is_empty() {
+            self.sweep_later(shard);
+        }
+    }
+
+    fn sweep_later(&self, shard: &Shard) {
+        if let Some(at) = self.sweep_timer.set(Instant::now() + SWEEP) {
+            shard.insert_timer(at, TimerKey::Sweep(self.key));
+        }
+    }
+
+    fn tell(&self, ticket: Ticket, outcome: Outcome) {
+        let told = self.tellers.borrow_mut().remove(&ticket);
+        if let Some(told) = told {
+            told(outcome);
+        }
     }
 
     /// A connection has attached to a stream.
@@ -177,15 +257,14 @@ impl Live {
         self.waits.borrow_mut().remove(&exchange);
     }
 
-    /// One slice of what the built-in server has to produce; says whether it goes on at once.
-    pub fn run(self: &Rc<Self>, shard: &Rc<Shard>) -> bool {
+    /// One slice of what the built-in server has to produce.
+    pub fn run(self: &Rc<Self>, shard: &Rc<Shard>) {
         self.runnable.set(false);
         self.with(shard, |session, behind, now| {
             if let Behind::InProcess(server) = behind {
                 server.run(session, now, WRITE_BYTES_MAX);
             }
         });
-        self.runnable.get()
     }
 
     /// A writer has sent something: a producer that waits for room may go on.
@@ -269,10 +348,26 @@ impl Live {
     }
 
     fn settle(self: &Rc<Self>, shard: &Rc<Shard>, now: Instant) {
+        self.settle_effects(shard, now);
+        self.settle_upstream(shard, now);
+        // A producer that could not be started has answered its call.
+        self.settle_effects(shard, now);
+        loop {
+            let told = self.session.borrow_mut().poll_told();
+            let Some((ticket, outcome)) = told else { break };
+            self.tell(ticket, outcome);
+        }
+        let timeout = self.session.borrow().timeout();
+        if let Some(at) = self.timer.set(timeout) {
+            shard.insert_timer(at, TimerKey::Session(self.key));
+        }
+    }
+
+    fn settle_effects(self: &Rc<Self>, shard: &Rc<Shard>, now: Instant) {
         loop {
             let effect = self.session.borrow_mut().poll_effect();
             match effect {
-                None => break,
+                None => return,
                 Some(Effect::Wake(stream)) => {
                     if let Some(reader) = self.readers.borrow().get(&stream) {
                         reader.handle.signal.raise();
@@ -292,24 +387,30 @@ impl Live {
                 Some(Effect::Ended(why)) => self.handle_ended(shard, why),
             }
         }
-        self.settle_upstream(shard, now);
-        let timeout = self.session.borrow().timeout();
-        if let Some(at) = self.timer.set(timeout) {
-            shard.insert_timer(at, TimerKey::Session(self.key));
-        }
     }
 
     fn settle_upstream(self: &Rc<Self>, shard: &Rc<Shard>, now: Instant) {
         match &mut *self.behind.borrow_mut() {
-            Behind::InProcess(server) => match server.timeout(now) {
-                Some(at) if at <= now => self.make_runnable(shard),
-                Some(at) => {
-                    if let Some(at) = self.run_timer.set(at) {
-                        shard.insert_timer(at, TimerKey::Run(self.key));
+            Behind::InProcess(server) => {
+                while let Some((call, flood)) = server.poll_off_core() {
+                    let out = shard.producers.take(shard, self, About::Call(call));
+                    let started = out.map(|out| off_core::start(out, flood));
+                    if !matches!(started, Some(Ok(()))) {
+                        let reason = "no thread is left for the call's events";
+                        let mut session = self.session.borrow_mut();
+                        session.respond_error(now, call, codes::SERVER_ERROR, reason, None);
                     }
                 }
-                None => {}
-            },
+                match server.timeout(now) {
+                    Some(at) if at <= now => self.make_runnable(shard),
+                    Some(at) => {
+                        if let Some(at) = self.run_timer.set(at) {
+                            shard.insert_timer(at, TimerKey::Run(self.key));
+                        }
+                    }
+                    None => {}
+                }
+            }
             Behind::Piped(piped) => {
                 if piped.poll_spawn() {
                     shard.spawn_child(self);
@@ -326,7 +427,7 @@ impl Live {
     /// Puts it into the shard's list of sessions that produce.
     pub fn make_runnable(self: &Rc<Self>, shard: &Shard) {
         if !self.runnable.replace(true) {
-            shard.add_runnable(Rc::clone(self));
+            shard.add_work(Work::Session(Rc::clone(self)));
         }
     }
 

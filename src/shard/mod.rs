@@ -14,6 +14,7 @@ pub mod handoff;
 pub mod live;
 pub mod mailbox;
 pub mod pool;
+pub mod producers;
 pub mod signal;
 mod state;
 pub mod task;

@@ -30,6 +30,7 @@ use super::handoff::Letter;
 use super::live::{Behind, Live};
 use super::mailbox::Mailbox;
 use super::pool::Pool;
+use super::producers::Producers;
 use super::signal::Signal;
 use super::timer::Fired;
 use super::wheel::Wheel;
@@ -86,6 +87,16 @@ pub enum TimerKey {
     Session(u64),
     /// A session: its built-in server has something to do.
     Run(u64),
+    /// A session: acknowledgements are waited for.
+    Sweep(u64),
+}
+
+/// Work that waits for its slice.
+pub enum Work {
+    /// A session's built-in server has something to produce.
+    Session(Rc<Live>),
+    /// A producer's ring has something.
+    Producer(u64),
 }
 
 type ById<T> = RefCell<HashMap<u64, Rc<T>, BuildHasherDefault<IdHasher>>>;
@@ -114,7 +125,9 @@ pub struct Shard {
     pub(super) changed: Signal,
     /// The instant until which the driver sleeps.
     pub(super) sleeps_until: Cell<Option<Instant>>,
-    runnable: RefCell<VecDeque<Rc<Live>>>,
+    runnable: RefCell<VecDeque<Work>>,
+    /// The rings that other threads write through.
+    pub producers: Producers,
     closing: RefCell<Vec<Child>>,
     random: RefCell<Random>,
     date: RefCell<DateCache>,
@@ -147,6 +160,7 @@ impl Shard {
             changed: Signal::default(),
             sleeps_until: Cell::new(None),
             runnable: RefCell::default(),
+            producers: Producers::default(),
             closing: RefCell::default(),
             random: RefCell::new(Random::new()?),
             date: RefCell::new(DateCache::new()),
@@ -175,7 +189,8 @@ impl Shard {
         count <= COMPLAINTS_PER_SECOND
     }
 
-    fn key(&self) -> u64 {
+    /// A number of the shard's own, never used twice.
+    pub fn key(&self) -> u64 {
         let key = self.next_key.get();
         self.next_key.set(key + 1);
         key
@@ -301,14 +316,14 @@ impl Shard {
         }
     }
 
-    /// A session has something to produce.
-    pub fn add_runnable(&self, live: Rc<Live>) {
-        self.runnable.borrow_mut().push_back(live);
+    /// There is work, for one slice after the others.
+    pub fn add_work(&self, work: Work) {
+        self.runnable.borrow_mut().push_back(work);
         self.changed.raise();
     }
 
-    /// The next session that has something to produce.
-    pub(super) fn next_runnable(&self) -> Option<Rc<Live>> {
+    /// The next work.
+    pub(super) fn next_work(&self) -> Option<Work> {
         self.runnable.borrow_mut().pop_front()
     }
 
@@ -332,29 +347,30 @@ impl Shard {
                         Fired::Stale => {}
                     }
                 }
-                TimerKey::Session(number) => self.expire_session(now, key, number),
-                TimerKey::Run(number) => {
+                TimerKey::Session(number) | TimerKey::Run(number) | TimerKey::Sweep(number) => {
                     let live = self.by_key.borrow().get(&number).cloned();
-                    let Some(live) = live else { continue };
-                    match live.run_timer.fire(now) {
-                        Fired::Due => live.make_runnable(self),
-                        Fired::Again(at) => self.insert_timer(at, key),
-                        Fired::Stale => {}
+                    if let Some(live) = live {
+                        self.expire_session(now, key, &live);
                     }
                 }
             }
         }
     }
 
-    fn expire_session(self: &Rc<Self>, now: Instant, key: TimerKey, number: u64) {
-        let live = self.by_key.borrow().get(&number).cloned();
-        let Some(live) = live else { return };
-        match live.timer.fire(now) {
-            Fired::Due => live.with(self, |session, behind, now| {
+    fn expire_session(self: &Rc<Self>, now: Instant, key: TimerKey, live: &Rc<Live>) {
+        let timer = match key {
+            TimerKey::Run(_) => &live.run_timer,
+            TimerKey::Sweep(_) => &live.sweep_timer,
+            _ => &live.timer,
+        };
+        match (timer.fire(now), key) {
+            (Fired::Due, TimerKey::Run(_)) => live.make_runnable(self),
+            (Fired::Due, TimerKey::Sweep(_)) => live.sweep(self),
+            (Fired::Due, _) => live.with(self, |session, behind, now| {
                 session.handle_timeout(now, behind);
             }),
-            Fired::Again(at) => self.insert_timer(at, key),
-            Fired::Stale => {}
+            (Fired::Again(at), _) => self.insert_timer(at, key),
+            (Fired::Stale, _) => {}
         }
     }
 

@@ -19,6 +19,7 @@
 pub mod ack;
 pub mod log;
 pub mod out;
+pub mod outbound;
 pub mod receipt;
 pub mod resume;
 pub mod ring;
@@ -171,6 +172,11 @@ impl Stream {
         self.log.oldest()
     }
 
+    /// Whether somebody waits for a receipt.
+    pub fn has_receipts(&self) -> bool {
+        self.receipts.as_ref().is_some_and(|receipts| !receipts.is_empty())
+    }
+
     /// Whether more is kept than `keep` allows.
     pub fn over_budget(&self, keep: &Retention) -> bool {
         self.log.bytes() > keep.bytes || self.log.len() > keep.events
@@ -316,6 +322,13 @@ impl Stream {
     pub fn handle_ended(&mut self) {
         if let Some(receipts) = &mut self.receipts {
             receipts.handle_closed();
+        }
+    }
+
+    /// Retention drops the whole stream.
+    pub fn handle_trimmed_whole(&mut self) {
+        if let Some(receipts) = &mut self.receipts {
+            receipts.handle_trimmed(u64::MAX);
         }
     }
 

@@ -85,6 +85,11 @@ impl Receipts {
         self.settle(|_| Some(Outcome::Closed));
     }
 
+    /// Whether nobody waits and everybody was told.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waits.is_empty() && self.told.is_empty()
+    }
+
     pub(super) fn poll_told(&mut self) -> Option<(Ticket, Outcome)> {
         self.told.pop_front()
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::mcp::jsonrpc::{self, Envelope};
 use crate::session::{About, Asked, CallKey, Session, Upstream};
 
+use super::builtin::tools::{Flood, ToolCall};
 use super::builtin::{Builtin, RpcError, Sink};
 
 /// The built-in server of one session.
@@ -14,11 +15,18 @@ pub struct InProcess {
     initialize: Option<CallKey>,
     /// A producer found no room: it goes on when its stream has some again.
     waits_for_room: bool,
+    /// Calls whose events shall come from a thread of their own.
+    off_core: Vec<(CallKey, Flood)>,
 }
 
 impl Default for InProcess {
     fn default() -> Self {
-        Self { builtin: Builtin::new(), initialize: None, waits_for_room: false }
+        Self {
+            builtin: Builtin::new(),
+            initialize: None,
+            waits_for_room: false,
+            off_core: Vec::new(),
+        }
     }
 }
 
@@ -31,6 +39,11 @@ impl InProcess {
     /// Whether a producer waits for room on its stream.
     pub fn waits_for_room(&self) -> bool {
         self.waits_for_room
+    }
+
+    /// The next call whose events shall come from a thread of their own.
+    pub fn poll_off_core(&mut self) -> Option<(CallKey, Flood)> {
+        self.off_core.pop()
     }
 
     /// Lets what is due produce at most `budget` bytes.
@@ -53,6 +66,10 @@ impl Upstream for InProcess {
         let method = message.method.as_deref().unwrap_or_default();
         if method == "initialize" {
             self.initialize = Some(call);
+        }
+        if let Some(flood) = off_core(method, message.params) {
+            self.off_core.push((call, flood));
+            return;
         }
         let token = jsonrpc::request_progress_token(message);
         let mut wire = Wire::new(session, now, self.initialize);
@@ -89,6 +106,15 @@ impl Upstream for InProcess {
         let mut wire = Wire::new(session, now, self.initialize);
         self.builtin.handle_response(now, id, result, &mut wire);
     }
+}
+
+/// The flood of a `stream` call that asks for a thread of its own. What is wrong with a call is for
+/// the server itself to say.
+fn off_core(method: &str, params: Option<&str>) -> Option<Flood> {
+    let asks = method == "tools/call" && params.is_some_and(|text| text.contains("off_core"));
+    let call = asks.then(|| ToolCall::parse(params).ok()).flatten()?;
+    let flood = (call.name == "stream").then(|| Flood::parse(call.arguments).ok()).flatten()?;
+    flood.off_core.then_some(flood)
 }
 
 /// The error object that the server is given where no answer will come.

@@ -7,6 +7,7 @@
 pub mod builtin;
 pub mod child;
 pub mod in_process;
+pub mod off_core;
 pub mod piped;
 mod setup;
 pub mod spawner;

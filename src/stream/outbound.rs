@@ -1,0 +1,206 @@
+//! The way for any thread to write to a stream: a handle, a bounded ring, and the owner's bell.
+//!
+//! The owner alone assigns numbers. What a handle asks is applied in its order; a full ring is
+//! back-pressure to that producer alone. Semantics, which the owner keeps:
+//! * [`OutboundStream::write_event`] before `start` is kept and does not start the stream; `start`
+//!   and `comment` do. `start` and `close` are idempotent.
+//! * `close` before the final response ends the *connection*, not the stream: the response is
+//!   still logged.
+//! * After the final response, or when the session ends, every write returns [`Closed`], and a
+//!   write that waits wakes with it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::sys::mpsc::{Producer, PushError};
+
+use super::receipt::{Outcome, Stage};
+
+/// Told once how far an event has come, on the owner's thread: it must not block.
+pub type Told = Box<dyn FnOnce(Outcome) + Send>;
+
+/// A wish to be told.
+pub struct Tell {
+    /// How far the event should come.
+    pub stage: Stage,
+    /// How long to wait for it.
+    pub within: Duration,
+    /// Who is told.
+    pub told: Told,
+}
+
+/// What a handle asks of the stream's owner.
+pub enum Op {
+    /// Start the stream.
+    Start,
+    /// Log one message, a JSON text.
+    Event(Bytes, Option<Tell>),
+    /// Send a comment; none is a bare one.
+    Comment(Option<Box<str>>),
+    /// End the connection in the planned way.
+    Close,
+    /// The final response: the raw JSON of its `result`.
+    Respond(Bytes),
+}
+
+/// How a handle reaches its owner.
+pub trait Bell: Send + Sync {
+    /// Something is in the ring. Never blocks.
+    fn ring(&self);
+    /// Whether this thread may wait for the owner; false on every shard's thread.
+    fn may_wait(&self) -> bool;
+}
+
+/// The stream takes no more: it has its final response, or its session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed;
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the stream is closed")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// Why an event was not taken at once.
+#[derive(Debug)]
+pub enum NotTaken {
+    /// The ring is full: here is the event again.
+    Full(Bytes),
+    /// The stream takes no more.
+    Closed,
+}
+
+struct Inner {
+    producer: Producer<Op>,
+    bell: Box<dyn Bell>,
+    started: Arc<AtomicBool>,
+    key: Option<Box<str>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.producer.close();
+        self.bell.ring();
+    }
+}
+
+/// A handle on one stream of a session, for any thread. Clones are the same handle.
+#[derive(Clone)]
+pub struct OutboundStream(Arc<Inner>);
+
+impl OutboundStream {
+    /// A handle over `producer`; its owner sets `started` and knows the stream by `key`, which is
+    /// none for the standalone stream.
+    pub fn new(
+        producer: Producer<Op>,
+        bell: Box<dyn Bell>,
+        started: Arc<AtomicBool>,
+        key: Option<Box<str>>,
+    ) -> Self {
+        Self(Arc::new(Inner { producer, bell, started, key }))
+    }
+
+    /// Starts the stream: its head goes out, with what was kept.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn start(&self) -> Result<(), Closed> {
+        self.push(Op::Start)
+    }
+
+    /// Whether the stream has started, as the owner last knew.
+    pub fn started(&self) -> bool {
+        self.0.started.load(Ordering::Acquire)
+    }
+
+    /// Logs one message, a JSON text; waits while the ring is full.
+    ///
+    /// # Errors
+    /// [`Closed`], also where it was waiting.
+    ///
+    /// # Panics
+    /// On a shard's thread, which would wait for itself.
+    pub fn write_event(&self, message: impl Into<Bytes>) -> Result<(), Closed> {
+        self.push(Op::Event(message.into(), None))
+    }
+
+    /// As [`OutboundStream::write_event`], and `tell` says how far it has come, exactly once.
+    ///
+    /// # Errors
+    /// [`Closed`]: then nobody is told.
+    pub fn write_event_told(&self, message: impl Into<Bytes>, tell: Tell) -> Result<(), Closed> {
+        self.push(Op::Event(message.into(), Some(tell)))
+    }
+
+    /// Logs one message if the ring has room now. For any thread.
+    ///
+    /// # Errors
+    /// [`NotTaken`], with the message where there was no room.
+    pub fn try_write_event(&self, message: impl Into<Bytes>) -> Result<(), NotTaken> {
+        match self.0.producer.try_push(Op::Event(message.into(), None)) {
+            Ok(()) => {
+                self.0.bell.ring();
+                Ok(())
+            }
+            Err(PushError::Full(Op::Event(message, _))) => Err(NotTaken::Full(message)),
+            Err(_) => Err(NotTaken::Closed),
+        }
+    }
+
+    /// As [`OutboundStream::write_event`], for a task: it waits without blocking its thread.
+    ///
+    /// # Errors
+    /// [`Closed`], also where it was waiting.
+    pub async fn write_event_async(&self, message: impl Into<Bytes>) -> Result<(), Closed> {
+        let pushed = self.0.producer.push(Op::Event(message.into(), None)).await;
+        self.rung(pushed.map_err(|_| Closed))
+    }
+
+    /// Starts the stream and sends a comment, which is not logged; line breaks are flattened, and
+    /// no or blank text is a bare `:`.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn comment(&self, text: Option<&str>) -> Result<(), Closed> {
+        self.push(Op::Comment(text.map(Into::into)))
+    }
+
+    /// Ends the stream's connection in the planned way; the stream goes on.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn close(&self) -> Result<(), Closed> {
+        self.push(Op::Close)
+    }
+
+    /// The final response: the raw JSON of its `result`. What follows is refused.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn respond(&self, result: impl Into<Bytes>) -> Result<(), Closed> {
+        self.push(Op::Respond(result.into()))
+    }
+
+    /// The stream's name in its event ids; none for the standalone stream.
+    pub fn stream_key(&self) -> Option<&str> {
+        self.0.key.as_deref()
+    }
+
+    fn push(&self, op: Op) -> Result<(), Closed> {
+        assert!(self.0.bell.may_wait(), "a shard's thread must not wait for a shard");
+        self.rung(self.0.producer.push_blocking(op).map_err(|_| Closed))
+    }
+
+    fn rung(&self, pushed: Result<(), Closed>) -> Result<(), Closed> {
+        if pushed.is_ok() {
+            self.0.bell.ring();
+        }
+        pushed
+    }
+}
