@@ -122,7 +122,7 @@ impl Stream {
         self.named
     }
 
-    /// The highest number ever handed to a connection.
+    /// The highest number ever handed to a connection: that of an event or of a priming event.
     pub fn sent_max(&self) -> u64 {
         self.sent_max
     }
@@ -252,7 +252,8 @@ impl Stream {
 
     /// The classes that only the log decides, touching nothing.
     pub(crate) fn admit(&self, number: u64) -> Result<(), Class> {
-        if number > self.sent_max {
+        // The number before the floor is handed out too: to whoever is told of a gap.
+        if number > self.sent_max.max(self.log.floor() - 1) {
             return Err(Class::Ahead);
         }
         if number + 1 < self.log.floor() {
@@ -276,6 +277,8 @@ impl Stream {
         self.holder = Some(generation);
         self.cursor = self.log.start_of(start);
         self.sent = number;
+        // The connection's priming event hands this number out.
+        self.sent_max = self.sent_max.max(number);
         self.check();
         class
     }

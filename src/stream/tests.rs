@@ -118,6 +118,25 @@ fn a_listener_without_a_cursor_is_told_of_the_gap() {
     assert_eq!((at.after, at.gap), (4, None));
 }
 
+/// Five events are trimmed before anybody reads them. A listener without a cursor is told of the
+/// gap and gets the number before the floor as its first id; it drops before any event reaches it
+/// and comes back with that id. It must be served, and so must a client that was told the number
+/// in a refusal.
+#[test]
+fn the_number_before_the_floor_is_a_cursor() {
+    let mut stream = Stream::default();
+    append(&mut stream, 8);
+    stream.relieve(Instant::now(), &Retention { events: 3, ..KEEP });
+    assert_eq!(Takeover::begin(&mut stream, Start::After(6)).err(), Some(Class::Ahead));
+    assert!(Takeover::begin(&mut stream, Start::After(5)).is_ok());
+    let at = attach(&mut stream, Start::Fresh);
+    assert_eq!((at.after, at.gap), (5, Some((1, 5))));
+    stream.handle_closed(at.generation, 0);
+    append(&mut stream, 1);
+    let at = attach(&mut stream, Start::After(5));
+    assert_eq!(send(&mut stream, &at, 0, 10), "[       6]");
+}
+
 #[test]
 fn a_push_is_told_once() {
     let mut stream = Stream::default();
