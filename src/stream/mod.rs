@@ -214,6 +214,8 @@ impl Stream {
     pub fn tell(&mut self, ticket: Ticket, number: u64, stage: Stage, deadline: Instant) {
         let receipts = self.receipts.get_or_insert_default();
         receipts.add(ticket, number, stage, deadline);
+        // First of all what is gone: the numbers below say nothing about an event in a gap.
+        receipts.handle_trimmed(self.log.floor());
         self.update_receipts();
     }
 

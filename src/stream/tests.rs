@@ -137,6 +137,23 @@ fn the_number_before_the_floor_is_a_cursor() {
     assert_eq!(send(&mut stream, &at, 0, 10), "[       6]");
 }
 
+/// Retention may drop an event before its producer gets to ask about it: nothing may be claimed of
+/// it then, and the producer may not wait until the next trim or for ever.
+#[test]
+fn a_push_that_is_gone_is_told_so_at_once() {
+    let mut stream = Stream::default();
+    append(&mut stream, 5);
+    stream.relieve(Instant::now(), &Retention { events: 2, ..KEEP });
+    let far = Instant::now() + Duration::from_secs(1);
+    stream.tell(1, 2, Stage::Sent, far);
+    assert_eq!(stream.poll_told(), Some((1, Outcome::Trimmed)));
+    let at = attach(&mut stream, Start::Fresh);
+    send(&mut stream, &at, 0, 20);
+    stream.handle_acked(at.generation, 20);
+    stream.tell(2, 2, Stage::Confirmed, far);
+    assert_eq!(stream.poll_told(), Some((2, Outcome::Trimmed)));
+}
+
 #[test]
 fn a_push_is_told_once() {
     let mut stream = Stream::default();
