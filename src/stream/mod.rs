@@ -78,6 +78,8 @@ pub struct Stream {
     holder: Option<Generation>,
     /// Of the current connection: the log position of its next byte.
     cursor: u64,
+    /// Of the current connection: the log position up to which its peer's TCP has acknowledged.
+    arrived: u64,
     /// Of the current connection: the newest event handed over whole.
     sent: u64,
     ring: Ring,
@@ -96,6 +98,7 @@ impl Default for Stream {
             generation: 0,
             holder: None,
             cursor: 0,
+            arrived: 0,
             sent: 0,
             ring: Ring::empty_at(1),
             acks: AckMap::default(),
@@ -278,6 +281,7 @@ impl Stream {
         self.comments.clear();
         self.holder = Some(generation);
         self.cursor = self.log.start_of(start);
+        self.arrived = self.cursor;
         self.sent = number;
         // The connection's priming event hands this number out.
         self.sent_max = self.sent_max.max(number);
@@ -339,6 +343,7 @@ impl Stream {
 
     fn confirm(&mut self, acked: u64) {
         if let Some(position) = self.acks.handle_acked(acked) {
+            self.arrived = position;
             let confirmed = self.log.last_ending_at(position);
             self.ring.evict(confirmed.min(self.sent));
             self.update_receipts();
@@ -370,7 +375,8 @@ impl Stream {
         if self.cursor == self.log.end() {
             return if self.finished { Transmit::Finished } else { Transmit::Idle };
         }
-        if self.cursor - self.log.start_of(self.ring.head()) >= RING_BYTES_MAX {
+        // In bytes that arrived, not in events: one event may be larger than the bound.
+        if self.cursor - self.arrived >= RING_BYTES_MAX {
             return Transmit::RingFull;
         }
         let from = self.cursor;

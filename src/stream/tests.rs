@@ -154,6 +154,24 @@ fn a_push_that_is_gone_is_told_so_at_once() {
     assert_eq!(stream.poll_told(), Some((2, Outcome::Trimmed)));
 }
 
+/// An event may be larger than what a connection may have unacknowledged: it still arrives,
+/// because acknowledgements inside it make room.
+#[test]
+fn an_event_larger_than_the_ring_arrives() {
+    let mut stream = Stream::default();
+    let size = RING_BYTES_MAX as usize + 1;
+    stream.append(Instant::now(), size, |_, out| out.resize(size, b'x'));
+    let at = attach(&mut stream, Start::Fresh);
+    send(&mut stream, &at, 0, size - 1);
+    let mut out = Vec::new();
+    let full = stream.poll_transmit(at.generation, RING_BYTES_MAX, size, &mut out);
+    assert_eq!(full, Transmit::RingFull);
+    stream.handle_acked(at.generation, RING_BYTES_MAX / 2);
+    assert_eq!(send(&mut stream, &at, RING_BYTES_MAX, size), "x");
+    stream.handle_acked(at.generation, RING_BYTES_MAX + 1);
+    assert_eq!(stream.confirmed(), 1);
+}
+
 #[test]
 fn a_push_is_told_once() {
     let mut stream = Stream::default();
