@@ -1,5 +1,7 @@
 //! The end of a run: the faults stop, every client comes back once more and must get everything.
 
+use gapless::limits::WRITE_BYTES_MAX;
+
 use crate::check::{same, violated};
 use crate::connection::Role;
 use crate::cursor::Presented;
@@ -71,7 +73,8 @@ impl World {
             _ => (),
         }
         if self.can_pump(c) {
-            self.pump(c, 4, 64 * 1024);
+            // More than the ring holds, where there is so much: it fills up even in a calm world.
+            self.pump(c, 100, WRITE_BYTES_MAX as u64);
         }
         let conn = &mut self.conns[c];
         if conn.is_closed() && conn.peer.dropped {

@@ -42,11 +42,11 @@ impl Logical {
 
     /// Compares everything after a step.
     fn check(&mut self, coverage: &mut Coverage) {
+        self.oracle.compare(&self.stream);
         while let Some((ticket, outcome)) = self.stream.poll_told() {
             coverage.mark(receipts::name(outcome));
             receipts::handle_told(&mut self.oracle, ticket, outcome);
         }
-        self.oracle.compare(&self.stream);
         receipts::check_due(&self.oracle);
     }
 }
@@ -85,7 +85,7 @@ pub struct Shape {
 impl Shape {
     /// Most worlds are small and tight; a few have events and bursts that fill the send ring.
     pub fn draw(rng: &mut Rng) -> Self {
-        if rng.once_in(100) {
+        if rng.once_in(64) {
             return Self::large(rng);
         }
         let age = rng.once_in(3).then(|| Duration::from_millis(rng.between(200, 20_000)));
@@ -107,8 +107,8 @@ impl Shape {
     fn large(rng: &mut Rng) -> Self {
         Self {
             keep: Retention { bytes: 16 << 20, events: 1 << 30, age: None },
-            event_bytes: 6 << 20,
-            burst: 2,
+            event_bytes: rng.between(200 << 10, 6 << 20),
+            burst: 4,
             reach: 4 << 20,
             lies: true,
             buffers: (1 << 16, rng.between(1 << 20, 8 << 20)),
