@@ -3,7 +3,7 @@
 The call sends ten events between the priming event and the response: twelve in all. The cuts are
 at every event boundary, inside every event, inside the chunk header after every event, before
 the first byte of the head, and after events that the server's TCP saw acknowledged but the
-client never saw.
+client never saw. One longer call retells a failure that must never come back.
 """
 
 from dataclasses import dataclass
@@ -17,25 +17,31 @@ from proxy.proxy import CuttingProxy, Exchange
 
 from .upstreams import UPSTREAMS
 
-COUNT = 10
-PRIMING = 1
-RESPONSE = PRIMING + COUNT + 1  # the response's place among the events of the stream
+PRIMING = 1  # the priming event's place among the events of a stream
 SESSIONS_AT_ONCE = 40  # per client
-# A lost call of a client that would wait for ever is given up after this.
+# A client that would wait for ever gives a lost call up after this.
 SECONDS_TO_LOSE = 5.0
+SECONDS_TO_FINISH = 45.0
 
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call of `COUNT` events, and how to number what the client saw of it."""
+    """A tool call that sends `count` events, and how to number what the client saw of it."""
 
     tool: str
+    count: int
     args: dict
 
-    async def run(self, session: Session, timeout: float = 45) -> list[int]:
+    @property
+    def response(self) -> int:
+        """The response's place among the events of the stream: it is the last."""
+        return PRIMING + self.count + 1
+
+    async def run(self, session: Session, timeout: float = SECONDS_TO_FINISH) -> list[int]:
         """The numbers of the events in the order the client's callback saw them."""
         progress = self.tool == "progress"
-        result = await session.call(self.tool, self.args, progress=progress, timeout=timeout)
+        args = {"count": self.count, **self.args}
+        result = await session.call(self.tool, args, progress=progress, timeout=timeout)
         same("is_error", result["is_error"], False)
         holds(result["texts"], "the result has no content")
         return result["progress"] if progress else [data["seq"] for data in result["logged"]]
@@ -43,15 +49,15 @@ class Call:
 
 CALLS = (
     # Longer than a client waits before it reconnects: the rest of the events arrives live.
-    Call("progress", {"count": COUNT, "interval_ms": 400}),
+    Call("progress", 10, {"interval_ms": 400}),
     # Over before the client is back: everything comes from the log.
-    Call("stream", {"count": COUNT, "size": 40, "interval_ms": 10}),
+    Call("stream", 10, {"size": 40, "interval_ms": 10}),
 )
 
 
-def cuts(how: How) -> list[Cut]:
+def cuts(call: Call, how: How) -> list[Cut]:
     """Every cut of one kind."""
-    everywhere = range(PRIMING, RESPONSE + 1)
+    everywhere = range(PRIMING, call.response + 1)
     found = [Cut(Place.BEFORE_HEAD, how), Cut(Place.AFTER_HEAD, how)]
     found += [Cut(Place.AFTER_EVENT, how, event) for event in everywhere]
     found += [Cut(Place.INSIDE_EVENT, how, event) for event in everywhere]
@@ -59,8 +65,21 @@ def cuts(how: How) -> list[Cut]:
     for unknown in (False, True):
         found += [Cut(Place.AFTER_EVENT, how, 4, discard, unknown) for discard in range(1, 6)]
         # To the end: the server's TCP has the whole finished stream acknowledged.
-        found.append(Cut(Place.AFTER_EVENT, how, RESPONSE - 5, 5, unknown))
+        found.append(Cut(Place.AFTER_EVENT, how, call.response - 5, 5, unknown))
     return found
+
+
+# Event 118 was the last that the client saw. The server's TCP had everything up to 124
+# acknowledged, and a server that took that for delivered continued there: the client must get
+# 119, 120, ... and 141.
+STORY = Call("stream", 141, {"size": 40, "interval_ms": 2})
+
+
+def story_cuts(how: How) -> list[Cut]:
+    seen, acknowledged = PRIMING + 118, PRIMING + 124
+    return [
+        Cut(Place.AFTER_EVENT, how, seen, acknowledged - seen, unknown) for unknown in (False, True)
+    ]
 
 
 def nothing_seen(cut: Cut) -> bool:
@@ -70,9 +89,9 @@ def nothing_seen(cut: Cut) -> bool:
     return cut.place in (Place.BEFORE_HEAD, Place.AFTER_HEAD)
 
 
-def all_seen(cut: Cut) -> bool:
+def all_seen(call: Call, cut: Cut) -> bool:
     """The response reached the client, so it has no reason to resume."""
-    return cut.event == RESPONSE and cut.place is not Place.INSIDE_EVENT
+    return cut.event == call.response and cut.place is not Place.INSIDE_EVENT
 
 
 async def try_cut(worker: Worker, server: Server, call: Call, cut: Cut) -> None:
@@ -83,17 +102,19 @@ async def try_cut(worker: Worker, server: Server, call: Call, cut: Cut) -> None:
         else:
             async with worker.session(url) as session:
                 seen = await call.run(session)
-            same("events seen by the client", seen, list(range(1, COUNT + 1)))
+            same("events seen by the client", seen, list(range(1, call.count + 1)))
         same("faults of the proxy", proxy.faults, [])
         holds(proxy.cut_exchange, "nothing was cut")
-        check_wire(proxy, cut)
+        check_wire(proxy, call, cut)
 
 
 async def lose(worker: Worker, url: str, call: Call, cut: Cut) -> None:
     """The client reports the lost call (each in its own way), and a new client works."""
+    told_at_once = cut.place is Place.BEFORE_HEAD
+    timeout = SECONDS_TO_FINISH if told_at_once else SECONDS_TO_LOSE
     try:
         async with worker.session(url) as session:
-            await call.run(session, timeout=SECONDS_TO_LOSE)
+            await call.run(session, timeout=timeout)
     except ClientError as error:
         expected = how_it_is_lost(worker.kind.name, cut)
         said = any(text in str(error) for text in expected)
@@ -119,12 +140,12 @@ def how_it_is_lost(client: str, cut: Cut) -> tuple[str, ...]:
     }[client]
 
 
-def check_wire(proxy: CuttingProxy, cut: Cut) -> None:
+def check_wire(proxy: CuttingProxy, call: Call, cut: Cut) -> None:
     """On the wire every resume continues exactly after the id that the client presented."""
     cut_events = proxy.cut_exchange.response.events
     sent_ids = [event.id for event in cut_events]
     resumes = [exchange for exchange in proxy.exchanges if exchange.last_event_id in sent_ids]
-    if nothing_seen(cut) or all_seen(cut):
+    if nothing_seen(cut) or all_seen(call, cut):
         same("resumes", len(resumes), 0)
         return
     holds(resumes, "the client did not resume")
@@ -134,7 +155,7 @@ def check_wire(proxy: CuttingProxy, cut: Cut) -> None:
         check_resume(resume, cut_events)
     presented = resumes[0].last_event_id
     total = sent_ids.index(presented) + 1 + len(messages_of(resumes[0]))
-    same("events of the stream", total, RESPONSE)
+    same("events of the stream", total, call.response)
 
 
 def check_resume(resume: Exchange, before: list) -> None:
@@ -151,6 +172,15 @@ def messages_of(exchange: Exchange) -> list:
     return [event for event in exchange.response.events if event.id != exchange.last_event_id]
 
 
+def matrix() -> list[tuple[str, Call, Cut]]:
+    """Each call and cut, with its name."""
+    found = [
+        (f"{call.tool}/{cut}", call, cut) for call in CALLS for how in How for cut in cuts(call, how)
+    ]
+    found += [(f"story of 118 and 124/{cut}", STORY, cut) for how in How for cut in story_cuts(how)]
+    return found
+
+
 async def run(checks: Checks) -> None:
     async with all_workers() as workers:
         for upstream, command in UPSTREAMS.items():
@@ -158,11 +188,12 @@ async def run(checks: Checks) -> None:
                 await at_most(
                     SESSIONS_AT_ONCE * len(workers),
                     [
-                        partial(checks.run, name, partial(try_cut, worker, server, call, cut))
-                        for call in CALLS
-                        for how in How
-                        for cut in cuts(how)
+                        partial(
+                            checks.run,
+                            f"cuts/{worker.kind.name}/{upstream}/{name}",
+                            partial(try_cut, worker, server, call, cut),
+                        )
+                        for name, call, cut in matrix()
                         for worker in workers
-                        for name in [f"cuts/{worker.kind.name}/{upstream}/{call.tool}/{cut}"]
                     ],
                 )
