@@ -4,10 +4,11 @@ import asyncio
 import itertools
 import json
 import os
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, AsyncIterator
+from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
 CACHE = HERE / ".cache"

@@ -5,9 +5,9 @@ what they ask, and in responses where the head ends, where a chunk-size line beg
 each server-sent event ends.
 """
 
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Generator, Iterator
 
 
 class Mark(Enum):

@@ -175,7 +175,10 @@ def messages_of(exchange: Exchange) -> list:
 def matrix() -> list[tuple[str, Call, Cut]]:
     """Each call and cut, with its name."""
     found = [
-        (f"{call.tool}/{cut}", call, cut) for call in CALLS for how in How for cut in cuts(call, how)
+        (f"{call.tool}/{cut}", call, cut)
+        for call in CALLS
+        for how in How
+        for cut in cuts(call, how)
     ]
     found += [(f"story of 118 and 124/{cut}", STORY, cut) for how in How for cut in story_cuts(how)]
     return found

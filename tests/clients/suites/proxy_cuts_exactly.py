@@ -13,7 +13,7 @@ from proxy.cut import Cut, How, Place
 from proxy.proxy import CuttingProxy
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-BLOCKS = [b"id: t.%d\ndata: {\"n\":%d}\n\n" % (number, number) for number in range(12)]
+BLOCKS = [b'id: t.%d\ndata: {"n":%d}\n\n' % (number, number) for number in range(12)]
 NOISE = b": keep-alive\n\n"  # no event, so no boundary
 REQUEST = (
     b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 23\r\n\r\n" + b'{"method":"tools/call"}'

@@ -8,8 +8,9 @@ between the SDKs. Commands of one session may overlap, so that two calls run at 
 import asyncio
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Awaitable, Callable
+from typing import Any
 
 # A call is given up only this long after its own timeout, so that the SDK reports it first.
 SECONDS_OF_GRACE = 10
@@ -47,7 +48,9 @@ class Session:
         """`work`'s result; the client's own death or `timeout` ends the wait (SDK 1.30 has no
         timeout of its own and leaves the caller waiting when its transport has died)."""
         work = asyncio.ensure_future(work)
-        done, _ = await asyncio.wait({work, self.task}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            {work, self.task}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+        )
         if work in done:
             return work.result()
         work.cancel()
@@ -80,7 +83,9 @@ class Commands:
         result = await entry.bounded(entry.ready.result().list_tools(), 30)
         return {"tools": [tool.name for tool in result.tools]}
 
-    async def call(self, session: int, name: str, args: dict, progress: bool, timeout_ms: int) -> dict:
+    async def call(
+        self, session: int, name: str, args: dict, progress: bool, timeout_ms: int
+    ) -> dict:
         entry = self.sessions[session]
         seen: list[float] = []
         first = len(entry.logged)
@@ -89,12 +94,13 @@ class Commands:
             seen.append(value)
 
         timeout = timeout_ms / 1000
-        call = entry.ready.result().call_tool(name, args, on_progress if progress else None, timeout)
+        call = entry.ready.result().call_tool(
+            name, args, on_progress if progress else None, timeout
+        )
         result = await entry.bounded(call, timeout + SECONDS_OF_GRACE)
-        is_error = getattr(result, "is_error", None)
         return {
             "texts": [getattr(part, "text", None) for part in result.content],
-            "is_error": result.isError if is_error is None else is_error,
+            "is_error": result.is_error if hasattr(result, "is_error") else result.isError,
             "progress": seen,
             "logged": entry.logged[first:],
         }
@@ -114,12 +120,14 @@ async def run(connect) -> None:
         number, operation = request.pop("id"), request.pop("op")
         try:
             reply = {"id": number, "ok": await getattr(commands, operation)(**request)}
-        except BaseException as error:
+        except BaseException as error:  # a dying client also cancels, or throws groups
             reply = {"id": number, "error": describe(error)}
         print(json.dumps(reply), flush=True)
 
     reader = asyncio.StreamReader(limit=1 << 24)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
     running = set()
     while line := await reader.readline():
         task = asyncio.create_task(answer(line))

@@ -3,10 +3,9 @@
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from commands import Connected, serve
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
-
-from commands import Connected, serve
 
 
 @asynccontextmanager
@@ -18,7 +17,9 @@ async def connect(url, on_log):
             def call_tool(name, args, on_progress, timeout):
                 return session.call_tool(name, args, timedelta(seconds=timeout), on_progress)
 
-            yield Connected(hello.serverInfo.name, hello.protocolVersion, session.list_tools, call_tool)
+            yield Connected(
+                hello.serverInfo.name, hello.protocolVersion, session.list_tools, call_tool
+            )
 
 
 serve(connect)

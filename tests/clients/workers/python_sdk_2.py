@@ -2,9 +2,8 @@
 
 from contextlib import asynccontextmanager
 
-from mcp import Client
-
 from commands import Connected, serve
+from mcp import Client
 
 
 @asynccontextmanager
@@ -14,7 +13,9 @@ async def connect(url, on_log):
         def call_tool(name, args, on_progress, timeout):
             return client.call_tool(name, args, timeout, on_progress)
 
-        yield Connected(client.server_info.name, client.protocol_version, client.list_tools, call_tool)
+        yield Connected(
+            client.server_info.name, client.protocol_version, client.list_tools, call_tool
+        )
 
 
 serve(connect)

@@ -8,8 +8,10 @@ import { serve } from "./commands.mjs";
 
 serve(async (url, onLog) => {
   const client = new Client({ name: "gapless-tests-ts1", version: "1" });
-  client.setNotificationHandler(LoggingMessageNotificationSchema, ({ params }) => onLog(params.data));
+  const toLog = ({ params }) => onLog(params.data);
+  client.setNotificationHandler(LoggingMessageNotificationSchema, toLog);
   const transport = new StreamableHTTPClientTransport(new URL(url));
   await client.connect(transport);
-  return { client, transport, call: (params, options) => client.callTool(params, undefined, options) };
+  const call = (params, options) => client.callTool(params, undefined, options);
+  return { client, transport, call };
 });

@@ -9,5 +9,6 @@ serve(async (url, onLog) => {
   client.setNotificationHandler("notifications/message", ({ params }) => onLog(params.data));
   const transport = new StreamableHTTPClientTransport(new URL(url));
   await client.connect(transport);
-  return { client, transport, call: (params, options) => client.callTool(params, options) };
+  const call = (params, options) => client.callTool(params, options);
+  return { client, transport, call };
 });
