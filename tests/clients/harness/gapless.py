@@ -28,7 +28,8 @@ class Server:
 async def gapless(*upstream: str) -> AsyncIterator[Server]:
     """A running `gapless serve`, before the stdio command `upstream` if one is given.
 
-    Ends it with SIGTERM and demands a clean exit: code 0 within `SECONDS_TO_STOP`.
+    Ends it with SIGTERM and demands a clean exit: code 0 within `SECONDS_TO_STOP`, and none of
+    its children outlives it.
     """
     command = [BINARY, "serve", "--listen", "127.0.0.1:0"]
     if upstream:
@@ -37,23 +38,45 @@ async def gapless(*upstream: str) -> AsyncIterator[Server]:
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
     reading = None
+    children: list[int] = []
     try:
         async with asyncio.timeout(SECONDS_TO_START):
             url, port = await first_url(process)
         # Its stdout is read on, so that it never blocks on a full pipe.
         reading = asyncio.create_task(process.stdout.read())
         yield Server(url, port, process)
+        children = children_of(process.pid)
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(SECONDS_TO_STOP):
             code = await process.wait()
         if code != 0:
             raise AssertionError(f"{' '.join(command)} exited with {code} on SIGTERM")
+        if orphans := [pid for pid in children if runs(pid)]:
+            raise AssertionError(f"{' '.join(command)} left {len(orphans)} children behind")
     finally:
         if process.returncode is None:
+            children = children_of(process.pid)
             process.kill()
             await process.wait()
+        for pid in filter(runs, children):
+            os.kill(pid, signal.SIGKILL)
         if reading:
             reading.cancel()
+
+
+def children_of(pid: int) -> list[int]:
+    """Whichever of its threads started them."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for found in lists for child in found.read_text().split()]
+
+
+def runs(pid: int) -> bool:
+    """Whether the process is there and more than a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 async def first_url(process: asyncio.subprocess.Process) -> tuple[str, int]:
