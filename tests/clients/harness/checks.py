@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Checks:
-    """`only` keeps the checks whose name contains it."""
+    """`only` keeps the checks whose name contains it, and those that run always."""
 
     only: str = ""
     passed: int = 0
@@ -23,8 +23,10 @@ class Checks:
         except Exception as error:
             self.fail(suite, error)
 
-    async def run(self, name: str, body: Callable[[], Awaitable[object]]) -> None:
-        if self.only not in name:
+    async def run(
+        self, name: str, body: Callable[[], Awaitable[object]], *, always: bool = False
+    ) -> None:
+        if not always and self.only not in name:
             return
         started = time.monotonic()
         try:

@@ -4,16 +4,22 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
+
+from .checks import Checks
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 BINARY = os.environ.get("GAPLESS_BIN", str(TARGET / "release" / "gapless"))
 SECONDS_TO_START = 20
 SECONDS_TO_STOP = 30
+LOG_TAIL = 4000  # characters of the server's log shown when it fails
+PANICS = re.compile(r"\bpanics=[1-9]")
 URL = re.compile(r"http://127\.0\.0\.1:(\d+)/mcp")
 
 
@@ -28,14 +34,18 @@ class Server:
 async def gapless(*upstream: str) -> AsyncIterator[Server]:
     """A running `gapless serve`, before the stdio command `upstream` if one is given.
 
-    Ends it with SIGTERM and demands a clean exit: code 0 within `SECONDS_TO_STOP`, and none of
-    its children outlives it.
+    Ends it with SIGTERM and demands a clean exit: code 0 within `SECONDS_TO_STOP`, none of
+    its children outlives it; no panic of a task either, which the server survives and counts.
     """
     command = [BINARY, "serve", "--listen", "127.0.0.1:0"]
     if upstream:
         command += ["--", *upstream]
+    log = tempfile.TemporaryFile()
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=log,
     )
     reading = None
     children: list[int] = []
@@ -53,6 +63,11 @@ async def gapless(*upstream: str) -> AsyncIterator[Server]:
             raise AssertionError(f"{' '.join(command)} exited with {code} on SIGTERM")
         if orphans := [pid for pid in children if runs(pid)]:
             raise AssertionError(f"{' '.join(command)} left {len(orphans)} children behind")
+        if PANICS.search(contents(log)):
+            raise AssertionError(f"{' '.join(command)} counted panics")
+    except BaseException:
+        print(f"the end of the log of {' '.join(command)}:\n{contents(log)[-LOG_TAIL:]}")
+        raise
     finally:
         if process.returncode is None:
             children = children_of(process.pid)
@@ -62,6 +77,27 @@ async def gapless(*upstream: str) -> AsyncIterator[Server]:
             os.kill(pid, signal.SIGKILL)
         if reading:
             reading.cancel()
+        log.close()
+
+
+def contents(log: IO[bytes]) -> str:
+    log.seek(0)
+    return log.read().decode(errors="replace")
+
+
+async def with_server(
+    checks: Checks,
+    name: str,
+    upstream: tuple[str, ...],
+    body: Callable[[Server], Awaitable[None]],
+) -> None:
+    """Runs the checks of `body`; that the server starts and ends well is a check of its own."""
+
+    async def whole() -> None:
+        async with gapless(*upstream) as server:
+            await body(server)
+
+    await checks.run(f"{name}/starts_and_ends_cleanly", whole, always=True)
 
 
 def children_of(pid: int) -> list[int]:

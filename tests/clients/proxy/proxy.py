@@ -64,10 +64,11 @@ class CuttingProxy:
         self.port: int = self.listener.getsockname()[1]
 
     async def __aenter__(self) -> "CuttingProxy":
-        self.spawn(self.accept())
+        asyncio.get_running_loop().add_reader(self.listener, self.accept)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self.listener)
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -84,11 +85,9 @@ class CuttingProxy:
         if not task.cancelled() and (fault := task.exception()) is not None:
             self.faults.append(fault)
 
-    async def accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            client, _ = await loop.sock_accept(self.listener)
-            self.spawn(Connection(self, client).run())
+    def accept(self) -> None:
+        client, _ = self.listener.accept()
+        self.spawn(Connection(self, client).run())
 
     def claim(self, exchange: Exchange) -> Cutter | None:
         """The cutter for this response if it is the one to be cut."""

@@ -5,7 +5,7 @@ from functools import partial
 
 from harness.checks import Checks, holds, same
 from harness.client import Session, Worker, all_workers
-from harness.gapless import Server, gapless
+from harness.gapless import Server, with_server
 
 from .upstreams import UPSTREAMS
 
@@ -68,7 +68,7 @@ STEPS = (
 )
 
 
-async def try_client(checks: Checks, worker: Worker, server: Server, upstream: str) -> None:
+async def try_client(checks: Checks, worker: Worker, upstream: str, server: Server) -> None:
     prefix = f"basics/{worker.kind.name}/{upstream}"
 
     async def on_a_session(step) -> None:
@@ -81,9 +81,14 @@ async def try_client(checks: Checks, worker: Worker, server: Server, upstream: s
     await checks.run(f"{prefix}/{two_sessions_at_once.__name__}", both)
 
 
+async def try_all(checks: Checks, workers: list[Worker], upstream: str, server: Server) -> None:
+    async with asyncio.TaskGroup() as group:
+        for worker in workers:
+            group.create_task(try_client(checks, worker, upstream, server))
+
+
 async def run(checks: Checks) -> None:
     async with all_workers() as workers:
         for upstream, command in UPSTREAMS.items():
-            async with gapless(*command) as server, asyncio.TaskGroup() as group:
-                for worker in workers:
-                    group.create_task(try_client(checks, worker, server, upstream))
+            body = partial(try_all, checks, workers, upstream)
+            await with_server(checks, f"basics/{upstream}", command, body)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.checks import Checks, holds, same
 from harness.client import CACHE, HERE, NODE
-from harness.gapless import Server, gapless
+from harness.gapless import Server, with_server
 
 from .upstreams import UPSTREAMS
 
@@ -64,7 +64,7 @@ def failures(results: Path, scenario: str) -> list[str]:
     ]
 
 
-async def try_server(checks: Checks, server: Server, upstream: str, scenarios: list[str]) -> None:
+async def try_server(checks: Checks, upstream: str, scenarios: list[str], server: Server) -> None:
     results = CACHE / f"conformance-{upstream}"
     shutil.rmtree(results, ignore_errors=True)
     code, output = await suite(
@@ -86,5 +86,5 @@ async def run(checks: Checks) -> None:
     scenarios = await scored()
     same("scored scenarios", len(scenarios), SCORED_SCENARIOS)
     for upstream, command in UPSTREAMS.items():
-        async with gapless(*command) as server:
-            await try_server(checks, server, upstream, scenarios)
+        body = partial(try_server, checks, upstream, scenarios)
+        await with_server(checks, f"conformance/{upstream}", command, body)

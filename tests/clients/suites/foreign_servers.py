@@ -5,7 +5,7 @@ from functools import partial
 
 from harness.checks import Checks, holds, same
 from harness.client import CACHE, HERE, NODE, Session, Worker, all_workers
-from harness.gapless import Server, gapless
+from harness.gapless import Server, with_server
 from proxy.cut import Cut, How, Place
 from proxy.proxy import CuttingProxy
 
@@ -74,24 +74,30 @@ async def cut_in_the_middle(worker: Worker, server: Server, how: How) -> None:
         holds(proxy.cut_exchange, "nothing was cut")
 
 
+async def try_everything(checks: Checks, client: Worker, server: Server) -> None:
+    for step in (
+        everything_lists,
+        everything_echoes,
+        everything_adds,
+        everything_tells_progress,
+    ):
+        body = partial(on_a_session, client, server, step)
+        await checks.run(f"foreign_servers/{step.__name__}", body)
+    for how in How:
+        body = partial(cut_in_the_middle, client, server, how)
+        await checks.run(f"foreign_servers/everything_cut_by_{how.value}", body)
+
+
+async def try_time(checks: Checks, client: Worker, server: Server) -> None:
+    for step in (time_lists, time_converts, time_refuses_nonsense):
+        body = partial(on_a_session, client, server, step)
+        await checks.run(f"foreign_servers/{step.__name__}", body)
+
+
 async def run(checks: Checks) -> None:
     async with all_workers() as workers:
         by_name = {worker.kind.name: worker for worker in workers}
-        async with gapless(*EVERYTHING) as server:
-            client = by_name["typescript-1"]
-            for step in (
-                everything_lists,
-                everything_echoes,
-                everything_adds,
-                everything_tells_progress,
-            ):
-                body = partial(on_a_session, client, server, step)
-                await checks.run(f"foreign_servers/{step.__name__}", body)
-            for how in How:
-                body = partial(cut_in_the_middle, client, server, how)
-                await checks.run(f"foreign_servers/everything_cut_by_{how.value}", body)
-        async with gapless(*TIME) as server:
-            client = by_name["python-2"]
-            for step in (time_lists, time_converts, time_refuses_nonsense):
-                body = partial(on_a_session, client, server, step)
-                await checks.run(f"foreign_servers/{step.__name__}", body)
+        body = partial(try_everything, checks, by_name["typescript-1"])
+        await with_server(checks, "foreign_servers/everything", EVERYTHING, body)
+        body = partial(try_time, checks, by_name["python-2"])
+        await with_server(checks, "foreign_servers/time", TIME, body)
