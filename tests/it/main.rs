@@ -1,4 +1,7 @@
 //! The integration tests, in one binary: it links once.
 
+mod client;
 mod runtime_facts;
+mod server;
+mod sessions;
 mod stdio_child;
