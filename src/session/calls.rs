@@ -1,11 +1,14 @@
 //! Requests in flight: the client's calls, the exchanges they belong to, and the upstream's own
 //! requests to the client.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::limits::Limits;
 use crate::mcp::headers::Accept;
+
+/// Progress tokens of tasks kept in one session after their calls were answered.
+const TASKS_MAX: usize = 256;
 
 /// A session's own key of one call; also its id and progress token towards a piped upstream.
 pub type CallKey = u64;
@@ -83,12 +86,22 @@ pub struct Asked {
     pub(super) deadline: Instant,
 }
 
+/// A call whose answer is a task: its progress goes on, on the standalone stream, until the task's
+/// terminal status (MCP 2025-11-25, Tasks).
+struct Task {
+    call: CallKey,
+    id: Box<str>,
+    token: Box<str>,
+}
+
 /// Everything in flight in one session.
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) calls: HashMap<CallKey, Call>,
     pub(super) exchanges: HashMap<ExchangeKey, Exchange>,
     pub(super) asked: HashMap<u64, Asked>,
+    /// Calls that were answered with a task which still runs, oldest first.
+    tasks: VecDeque<Task>,
     next_call: CallKey,
     next_asked: u64,
 }
@@ -134,6 +147,25 @@ impl Calls {
         let asked = Asked { id: id.into(), incarnation, at: (0, 0), deadline };
         self.asked.insert(self.next_asked, asked);
         (self.next_asked, deadline)
+    }
+
+    /// The answer to `call` is the task `id`: its token is kept.
+    pub(super) fn keep_task(&mut self, call: CallKey, id: &str) {
+        let Some(token) = self.calls.get(&call).and_then(|call| call.token.clone()) else { return };
+        if self.tasks.len() == TASKS_MAX {
+            self.tasks.pop_front();
+        }
+        self.tasks.push_back(Task { call, id: id.into(), token });
+    }
+
+    /// The client's progress token of a task that was started by `call`.
+    pub(super) fn task_token(&self, call: CallKey) -> Option<&str> {
+        self.tasks.iter().find(|task| task.call == call).map(|task| task.token.as_ref())
+    }
+
+    /// The task `id` has come to its end.
+    pub(super) fn end_task(&mut self, id: &str) {
+        self.tasks.retain(|task| *task.id != *id);
     }
 
     /// The newest call in flight.

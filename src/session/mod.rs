@@ -59,6 +59,19 @@ pub struct Settings {
     pub key: [u8; 32],
 }
 
+/// What a session has done since it was asked last, for the counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Streams that were made.
+    pub streams_started: u32,
+    /// Streams that got their last event.
+    pub streams_finished: u32,
+    /// Events that were logged.
+    pub events: u32,
+    /// Bytes of them.
+    pub event_bytes: u64,
+}
+
 /// What a connection's writer does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -171,6 +184,11 @@ impl Session {
     /// When [`Session::handle_timeout`] wants to be called; early is harmless.
     pub fn timeout(&self) -> Instant {
         self.timeout
+    }
+
+    /// What was done since this was asked last.
+    pub fn take_done(&mut self) -> Done {
+        self.streams.take_done()
     }
 
     /// The next thing to do in the world.

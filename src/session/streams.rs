@@ -13,6 +13,7 @@ use crate::mcp::event_id::Token;
 use crate::stream::receipt::{Outcome, Ticket};
 use crate::stream::{Generation, Retention, Stream};
 
+use super::Done;
 use super::effect::Effect;
 use super::table::IdHasher;
 
@@ -50,6 +51,7 @@ pub(super) struct Streams {
     told: VecDeque<(Ticket, Outcome)>,
     bytes: u64,
     next: u32,
+    done: Done,
 }
 
 impl Streams {
@@ -61,12 +63,14 @@ impl Streams {
             told: VecDeque::new(),
             bytes: 0,
             next: STANDALONE,
+            done: Done::default(),
         }
     }
 
     pub(super) fn add(&mut self, token: Token, ids: Box<[Box<str>]>) -> u32 {
         let number = self.next;
         self.next += 1;
+        self.done.streams_started += 1;
         let stream = Stream::default();
         let entry =
             Entry { stream, token, ids, planned_close: false, reattached: 0, reattached_at: None };
@@ -100,6 +104,11 @@ impl Streams {
         let mut numbers: Vec<u32> = self.map.keys().copied().collect();
         numbers.sort_unstable();
         numbers
+    }
+
+    /// What was done since this was asked last.
+    pub(super) fn take_done(&mut self) -> Done {
+        std::mem::take(&mut self.done)
     }
 
     /// The next push whose stream is gone.
@@ -136,7 +145,10 @@ impl Streams {
         let event = entry
             .stream
             .append(now, hint, |event, out| sse::event_with(out, prefix, event, payload));
-        self.bytes += entry.stream.bytes() - before;
+        let added = entry.stream.bytes() - before;
+        self.bytes += added;
+        self.done.events += 1;
+        self.done.event_bytes += added;
         event
     }
 
@@ -144,6 +156,7 @@ impl Streams {
         if let Some(entry) = self.map.get_mut(&number) {
             entry.stream.finish();
             self.finished.push_back((now, number));
+            self.done.streams_finished += 1;
         }
     }
 

@@ -183,9 +183,23 @@ impl Session {
         }
     }
 
-    /// The call with this key is open, and this is the client's token for its progress.
-    pub fn progress_token(&self, call: CallKey) -> Option<&str> {
-        self.calls.calls.get(&call)?.token.as_deref()
+    /// Where progress of `call` goes, and the client's token for it: to the call's stream while it
+    /// is open, then to the standalone stream while the task that answered it runs.
+    pub fn progress_of(&self, call: CallKey) -> Option<(About, &str)> {
+        match self.calls.calls.get(&call) {
+            Some(open) => Some((About::Call(call), open.token.as_deref()?)),
+            None => Some((About::Standalone, self.calls.task_token(call)?)),
+        }
+    }
+
+    /// The answer to `call` says that the task `id` does its work.
+    pub fn keep_task(&mut self, call: CallKey, id: &str) {
+        self.calls.keep_task(call, id);
+    }
+
+    /// The task `id` has come to a terminal status.
+    pub fn end_task(&mut self, id: &str) {
+        self.calls.end_task(id);
     }
 
     /// Progress was reported: the call's clock starts again.

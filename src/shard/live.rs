@@ -16,7 +16,9 @@ use crate::mcp::jsonrpc::{Envelope, codes};
 use crate::mcp::session_id::ShortId;
 use crate::net::handle::Handle;
 use crate::session::table::IdHasher;
-use crate::session::{About, Asked, CallKey, Effect, Ended, ExchangeKey, Session, Step, Upstream};
+use crate::session::{
+    About, Asked, CallKey, Done, Effect, Ended, ExchangeKey, Session, Step, Upstream,
+};
 use crate::stream::Generation;
 use crate::stream::outbound::{Tell, Told};
 use crate::stream::receipt::{Outcome, Ticket};
@@ -356,6 +358,13 @@ impl Live {
             let told = self.session.borrow_mut().poll_told();
             let Some((ticket, outcome)) = told else { break };
             self.tell(ticket, outcome);
+        }
+        let done = self.session.borrow_mut().take_done();
+        if done != Done::default() {
+            shard.counters.streams_started.add(done.streams_started.into());
+            shard.counters.streams_finished.add(done.streams_finished.into());
+            shard.counters.events_appended.add(done.events.into());
+            shard.counters.event_bytes_appended.add(done.event_bytes);
         }
         let timeout = self.session.borrow().timeout();
         if let Some(at) = self.timer.set(timeout) {

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::mcp::json;
 use crate::mcp::jsonrpc::{self, Envelope, Kind, Message, codes};
 use crate::mcp::revision;
 use crate::session::{About, Asked, CallKey, Ended, Session, Upstream};
@@ -210,6 +211,9 @@ impl Piped {
                 return session.respond_error(now, call, codes::INTERNAL_ERROR, reason, None);
             }
         }
+        if let Some(task) = task_of(message.outcome.unwrap_or_default()) {
+            session.keep_task(call, &task);
+        }
         session.respond(now, call, message.text.len(), |id, out| {
             jsonrpc::splice(message.text, &edit(message.id, id.as_bytes()), out);
         })
@@ -237,6 +241,12 @@ impl Piped {
                 });
             }
             "notifications/message" => session.unrelated(),
+            "notifications/tasks/status" => {
+                if let Some(task) = ended_task(message.params.unwrap_or_default()) {
+                    session.end_task(&task);
+                }
+                About::Standalone
+            }
             _ => About::Standalone,
         };
         session.notify(now, about, text.len(), |out| out.extend_from_slice(text.as_bytes()));
@@ -388,6 +398,24 @@ impl Upstream for Piped {
     }
 }
 
+/// The id of the task that a result stands for: `result.task.taskId` of a CreateTaskResult.
+fn task_of(result: &str) -> Option<String> {
+    let task = result.contains("\"taskId\"").then(|| member(result, "task")).flatten()?;
+    member(task, "taskId").map(|raw| json::decode(raw).into_owned())
+}
+
+/// The id of a task whose status is terminal (MCP 2025-11-25, Tasks, status lifecycle).
+fn ended_task(params: &str) -> Option<String> {
+    let status = json::decode(member(params, "status")?);
+    let ended = matches!(&*status, "completed" | "failed" | "cancelled");
+    let id = ended.then(|| member(params, "taskId")).flatten()?;
+    Some(json::decode(id).into_owned())
+}
+
+fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    json::member(object, name).ok().flatten()
+}
+
 fn pass_progress(
     session: &mut Session,
     now: Instant,
@@ -395,10 +423,11 @@ fn pass_progress(
     message: &Envelope<'_>,
     token: Option<&str>,
 ) -> bool {
-    let Some(own) = session.progress_token(call).map(str::to_owned) else { return false };
+    let Some((about, own)) = session.progress_of(call) else { return false };
+    let own = own.to_owned();
     session.handle_progress(now, call);
     let hint = message.text.len() + own.len();
-    session.notify(now, About::Call(call), hint, |out| {
+    session.notify(now, about, hint, |out| {
         jsonrpc::splice(message.text, &edit(token, own.as_bytes()), out);
     });
     true
@@ -412,3 +441,6 @@ fn splice_number(text: &str, span: Option<&str>, number: u64, out: &mut Vec<u8>)
     let mut digits = itoa::Buffer::new();
     jsonrpc::splice(text, &edit(span, digits.format(number).as_bytes()), out);
 }
+
+#[cfg(test)]
+mod tests;
