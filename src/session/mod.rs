@@ -23,6 +23,8 @@ mod effect;
 mod resume;
 mod streams;
 pub mod table;
+#[cfg(test)]
+mod tests;
 mod upstream;
 
 use std::collections::{BTreeSet, VecDeque};
