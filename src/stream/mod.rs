@@ -403,8 +403,11 @@ impl Stream {
 
     /// Moves the waiting comments to `out`, if the connection of `generation` is between events.
     pub fn poll_comments(&mut self, generation: Generation, out: &mut Vec<u8>) -> bool {
-        let between = self.log.start_of(self.sent + 1) == self.cursor;
-        if self.comments.is_empty() || self.attached() != Some(generation) || !between {
+        if self.comments.is_empty() || self.attached() != Some(generation) {
+            return false;
+        }
+        // Only now: retention may have passed a position that is no longer attached.
+        if self.log.start_of(self.sent + 1) != self.cursor {
             return false;
         }
         out.append(&mut self.comments);

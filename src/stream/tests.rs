@@ -193,3 +193,20 @@ fn a_push_is_told_once() {
     assert_eq!(stream.poll_told(), Some((4, Outcome::TimedOut)));
     assert_eq!(stream.poll_told(), None);
 }
+
+/// Story: a reader that waited for acknowledgements was cut; its writer asked once more, below the
+/// floor, and the connection's task panicked: nobody could take the stream over any more.
+#[test]
+fn a_writer_that_was_cut_asks_once_more() {
+    let mut stream = Stream::default();
+    append(&mut stream, 5);
+    let at = attach(&mut stream, Start::Fresh);
+    send(&mut stream, &at, 0, 20);
+    append(&mut stream, 100);
+    let keep = Retention { bytes: u64::MAX, events: 10, age: None };
+    assert_eq!(stream.relieve(Instant::now(), &keep), Some(at.generation));
+    let mut out = Vec::new();
+    assert!(!stream.poll_comments(at.generation, &mut out));
+    assert_eq!(stream.poll_transmit(at.generation, 20, 100, &mut out), Transmit::Stale);
+    assert!(out.is_empty());
+}
