@@ -229,7 +229,10 @@ impl Conn {
         match whole {
             Some(end) => {
                 self.consume(end);
-                self.answer(shard, frame, &answer)
+                match self.answer(shard, frame, &answer) {
+                    Next::Close => self.linger().await,
+                    next => next,
+                }
             }
             None => {
                 shard.counters.refusal(status.code());
