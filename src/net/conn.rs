@@ -282,11 +282,13 @@ impl Conn {
         live: Rc<Live>,
         exchange: ExchangeKey,
     ) -> Option<Outcome> {
+        // Before the first await: a reply that comes while earlier answers are written would wake
+        // nobody.
+        let signal = live.wait_for(exchange);
         if self.flush().await.is_err() {
             self.abandon(shard, &live, exchange);
             return None;
         }
-        let signal = live.wait_for(exchange);
         let mut watch = true;
         loop {
             let ready = match watch {
