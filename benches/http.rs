@@ -55,7 +55,11 @@ fn heads(criterion: &mut Criterion) {
 
 fn events(criterion: &mut Criterion) {
     const EVENTS: u64 = 1000;
-    let data = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":{"seq":118,"a":1}}}"#;
+    let data = concat!(
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":{""#,
+        r#"seq":118,"a":1}}}"#,
+    )
+    .as_bytes();
     let write = |out: &mut Vec<u8>| {
         for number in 0..EVENTS {
             sse::event(out, b"k3Jx0QpV9sYw2mBd", number, black_box(data));

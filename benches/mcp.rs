@@ -7,8 +7,14 @@ use gapless::mcp::event_id::{Token, verify};
 use gapless::mcp::jsonrpc::{self, Message};
 use gapless::mcp::session_id::SessionId;
 
-const CALL: &str = r#"{"jsonrpc":"2.0","id":1234,"method":"tools/call","params":{"name":"echo","arguments":{"message":"The quick brown fox jumps over the lazy dog."}}}"#;
-const CALL_WITH_TOKEN: &str = r#"{"jsonrpc":"2.0","id":1234,"method":"tools/call","params":{"name":"echo","arguments":{"message":"The quick brown fox"},"_meta":{"progressToken":1234}}}"#;
+const CALL: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":1234,"method":"tools/call","params":{"name":"echo","arguments":{"m"#,
+    r#"essage":"The quick brown fox jumps over the lazy dog."}}}"#,
+);
+const CALL_WITH_TOKEN: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":1234,"method":"tools/call","params":{"name":"echo","arguments":{"m"#,
+    r#"essage":"The quick brown fox"},"_meta":{"progressToken":1234}}}"#,
+);
 
 fn parse(c: &mut Criterion) {
     let large = CALL.replace("lazy", &"lazy ".repeat(13_000));

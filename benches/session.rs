@@ -15,7 +15,10 @@ use gapless::mcp::session_id::SessionId;
 use gapless::session::{Answers, Posted, Reply, ReplyForm, Session, Settings, Step};
 use gapless::upstream::in_process::InProcess;
 
-const BODY: &str = r#"{"jsonrpc":"2.0","id":1234,"method":"tools/call","params":{"name":"echo","arguments":{"text":"the quick brown fox"}}}"#;
+const BODY: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":1234,"method":"tools/call","params":{"name":"echo","arguments":{"t"#,
+    r#"ext":"the quick brown fox"}}}"#,
+);
 const BOTH: Accept = Accept { json: true, sse: true };
 
 /// A session as it stands after `initialize`, with its server.
@@ -51,7 +54,11 @@ impl Fixture {
             input,
             output: Vec::with_capacity(WRITE_BYTES_MAX),
         };
-        let initialize = br#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
+        let initialize = concat!(
+            r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-"#,
+            r#"11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#,
+        )
+        .as_bytes();
         let message = jsonrpc::parse(initialize).expect("the constant is one message");
         let reply = fixture.post(&message, Answers::Json);
         assert!(matches!(reply, Reply::Json(_)) && fixture.session.is_initialized());

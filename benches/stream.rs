@@ -16,7 +16,11 @@ const EVENTS: u64 = 10_000;
 const BATCH: u64 = 64;
 
 /// A message of 100 bytes of JSON.
-const MESSAGE: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":{"seq":118,"a":1}}}"#;
+const MESSAGE: &[u8] = concat!(
+    r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":{"seq""#,
+    r#":118,"a":1}}}"#,
+)
+.as_bytes();
 
 fn token() -> Token {
     Token::mint(&[7; 32], &SessionId::from_random(3, [0x5A; 16]), 12, 1)

@@ -20,7 +20,8 @@ pub struct OriginPolicy {
 
 impl OriginPolicy {
     /// The policy for listeners at `listen` with further allowed `origins` (`scheme://host[:port]`)
-    /// and `hosts` (`host[:port]`; without a port, any). The error names each entry that is neither.
+    /// and `hosts` (`host[:port]`; without a port, any). The error names each entry that is
+    /// neither.
     ///
     /// Loopback rules hold where all of `listen` is loopback: a wildcard or public address is
     /// meant to be reached under other names.

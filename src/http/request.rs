@@ -151,7 +151,8 @@ pub struct Head<'b> {
     pub path: &'b str,
     /// What follows the first `?` of the target.
     pub query: Option<&'b str>,
-    /// The authority of a target in absolute-form; it then replaces `Host` (RFC 9112, section 3.2.2).
+    /// The authority of a target in absolute-form; it then replaces `Host` (RFC 9112, section
+    /// 3.2.2).
     pub authority: Option<&'b str>,
     /// The version.
     pub version: Version,

@@ -127,9 +127,10 @@ impl Session {
         sse::priming(out, &id, Some(RETRY_MS), with_data);
         if let Some((first, last)) = attached.gap {
             let mut marker = Vec::with_capacity(256);
-            let params = format!(
-                r#"{{"level":"error","logger":"gapless","data":{{"reason":"log_truncated","first_missed":{first},"last_missed":{last}}}}}"#
+            let data = format!(
+                r#"{{"reason":"log_truncated","first_missed":{first},"last_missed":{last}}}"#
             );
+            let params = format!(r#"{{"level":"error","logger":"gapless","data":{data}}}"#);
             jsonrpc::notification(&mut marker, "notifications/message", Some(&params));
             sse::event_with_id(out, &id, &marker);
         }
@@ -174,9 +175,8 @@ impl Session {
         };
         let (floor, tail) = self.bounds(stream);
         let epoch = self.epoch;
-        let mut data = format!(
-            r#"{{"reason":"{reason}","requested":{number},"floor":{floor},"tail":{tail},"epoch":{epoch}"#
-        );
+        let bounds = format!(r#""floor":{floor},"tail":{tail},"epoch":{epoch}"#);
+        let mut data = format!(r#"{{"reason":"{reason}","requested":{number},{bounds}"#);
         let answer = if stream == STANDALONE {
             if let Some(entry) = self.streams.get(stream) {
                 let mut id = Vec::with_capacity(EVENT_ID_BYTES_MAX);

@@ -6,7 +6,20 @@ use crate::mcp::headers::Accept;
 use crate::mcp::session_id::SessionId;
 use crate::session::{Answers, Posted, Reply, ReplyForm, STANDALONE, Settings};
 
+const SETUP_ANSWER: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":"gapless:setup","result":"#,
+    r#"{"protocolVersion":"2024-11-05","capabilities":{"x":1}}}"#
+);
+
 const BOTH: Accept = Accept { json: true, sse: true };
+
+fn request(id: &str, method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+}
+
+fn notification(method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
+}
 
 /// A session before a child that the test plays itself.
 struct Bench {
@@ -23,14 +36,11 @@ impl Bench {
         let piped = Piped::new(now, on_exit, 1 << 20);
         let mut bench = Self { session: Session::new(id, settings, now), piped, now };
         assert!(bench.piped.poll_spawn());
-        bench.post(
-            r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2026-07-28","capabilities":{}}}"#,
-        );
+        let params = r#"{"protocolVersion":"2026-07-28","capabilities":{}}"#;
+        bench.post(&request(r#""i""#, "initialize", params));
         let line = bench.line();
         assert!(line.contains(r#""id":1"#) && line.contains("2025-11-25"), "{line}");
-        bench.hear(
-            r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2024-11-05","capabilities":{"x":1}}}"#,
-        );
+        bench.hear(&SETUP_ANSWER.replace(SETUP_ID, "1"));
         assert!(bench.session.is_initialized());
         bench
     }
@@ -101,9 +111,7 @@ fn progress_keeps_the_clients_token_and_comes_before_the_answer() {
     );
     assert!(bench.line().contains(r#""progressToken":2"#));
     let progress = |n| {
-        format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":2,"progress":{n}}}}}"#
-        )
+        notification("notifications/progress", &format!(r#"{{"progressToken":2,"progress":{n}}}"#))
     };
     assert_eq!(bench.hear(&progress(1)), Heard::Routed);
     bench.hear(r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
@@ -120,12 +128,12 @@ fn a_task_keeps_its_token_until_its_terminal_status() {
         r#"{"jsonrpc":"2.0","id":5,"method":"t","params":{"task":{},"_meta":{"progressToken":9}}}"#,
     );
     bench.hear(r#"{"jsonrpc":"2.0","id":2,"result":{"task":{"taskId":"T","status":"working"}}}"#);
-    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":1}}"#;
-    assert_eq!(bench.hear(progress), Heard::Routed);
-    bench.hear(
-        r#"{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"T","status":"completed"}}"#,
-    );
-    assert_eq!(bench.hear(progress), Heard::Unclaimed);
+    let params = r#"{"progressToken":2,"progress":1}"#;
+    let progress = notification("notifications/progress", params);
+    assert_eq!(bench.hear(&progress), Heard::Routed);
+    let ended = r#"{"taskId":"T","status":"completed"}"#;
+    bench.hear(&notification("notifications/tasks/status", ended));
+    assert_eq!(bench.hear(&progress), Heard::Unclaimed);
     let text = bench.read(STANDALONE);
     assert!(text.contains(r#""progressToken":9,"progress":1"#), "{text}");
     assert!(text.contains("tasks/status"), "{text}");
@@ -133,11 +141,8 @@ fn a_task_keeps_its_token_until_its_terminal_status() {
 
 #[test]
 fn messages_without_relation_go_where_they_can_be_heard() {
-    let log = |n| {
-        format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"info","data":{n}}}}}"#
-        )
-    };
+    let log =
+        |n| notification("notifications/message", &format!(r#"{{"level":"info","data":{n}}}"#));
     let mut bench = Bench::new(OnChildExit::Respawn);
     bench.hear(&log(1));
     let only = bench.call(r#"{"jsonrpc":"2.0","id":1,"method":"a"}"#);
@@ -196,9 +201,7 @@ fn a_restarted_child_is_set_up_like_the_one_before() {
     let initialize = bench.line();
     assert!(initialize.contains(r#""protocolVersion":"2025-11-25""#), "{initialize}");
     assert_eq!(bench.piped.poll_line(), None, "nothing before the setup is answered");
-    bench.hear(
-        r#"{"jsonrpc":"2.0","id":"gapless:setup","result":{"protocolVersion":"2024-11-05","capabilities":{"x":1}}}"#,
-    );
+    bench.hear(SETUP_ANSWER);
     assert!(bench.line().contains("notifications/initialized"));
     assert!(bench.line().contains(r#"{"level":"debug"}"#));
     assert!(bench.line().contains(r#"{"uri":"b:2"}"#));
@@ -212,9 +215,7 @@ fn a_restarted_child_that_differs_ends_the_session() {
     bench.piped.handle_exit(&mut bench.session, bench.now, "gone");
     bench.now += BACKOFF_MAX;
     bench.call(r#"{"jsonrpc":"2.0","id":4,"method":"after"}"#);
-    bench.hear(
-        r#"{"jsonrpc":"2.0","id":"gapless:setup","result":{"protocolVersion":"2025-06-18","capabilities":{"x":1}}}"#,
-    );
+    bench.hear(&SETUP_ANSWER.replace("2024-11-05", "2025-06-18"));
     assert_eq!(bench.session.ended(), Some(Ended::UpstreamLost));
 }
 
@@ -235,9 +236,8 @@ fn a_cancelled_call_ends_without_an_answer() {
     let mut bench = Bench::new(OnChildExit::Respawn);
     let stream = bench.call(r#"{"jsonrpc":"2.0","id":"x","method":"a"}"#);
     bench.line();
-    bench.post(
-        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0078","reason":"r"}}"#,
-    );
+    let params = r#"{"requestId":"\u0078","reason":"r"}"#;
+    bench.post(&notification("notifications/cancelled", params));
     let line = bench.line();
     assert!(line.contains(r#""requestId":2,"reason":"r""#), "{line}");
     assert_eq!(bench.hear(r#"{"jsonrpc":"2.0","id":2,"result":{}}"#), Heard::Unclaimed);
