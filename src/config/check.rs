@@ -3,17 +3,20 @@
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use tracing_subscriber::EnvFilter;
 
 use super::flags::{Given, Words};
 use super::limits::BOUNDS;
-use super::{Answers, Config, LogConfig, LogFormat, OnChildExit, SHARDS_MAX, UpstreamConfig};
+use super::{
+    Answers, Config, EnvRule, LogConfig, LogFormat, OnChildExit, SHARDS_MAX, UpstreamConfig,
+};
 use crate::auth::origin::OriginPolicy;
 use crate::limits::Limits;
 
 /// The options that mean nothing without a child process.
-const CHILD_OPTIONS: [&str; 3] = ["on-child-exit", "stdin-bytes", "child-grace"];
+const CHILD_OPTIONS: [&str; 5] = ["on-child-exit", "env", "cwd", "stdin-bytes", "child-grace"];
 
 struct Check<'a> {
     words: &'a Words,
@@ -109,7 +112,9 @@ impl Check<'_> {
                 UpstreamConfig::Builtin
             }
             Some(command) if command.first().is_some_and(|program| !program.is_empty()) => {
-                UpstreamConfig::Stdio { command: command.clone() }
+                let env = self.all("env", "NAME or NAME=VALUE", env_rule);
+                let cwd = self.one("cwd", None, "a directory's path", cwd);
+                UpstreamConfig::Stdio { command: command.clone(), env, cwd }
             }
             Some(command) => {
                 let found = command.first().map_or("nothing", |_: &OsString| "an empty word");
@@ -171,6 +176,24 @@ fn answers(typed: &str) -> Option<Answers> {
         "json" => Some(Answers::Json),
         _ => None,
     }
+}
+
+fn env_rule(typed: &str) -> Option<EnvRule> {
+    let (name, value) = match typed.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (typed, None),
+    };
+    if name.is_empty() || typed.contains('\0') {
+        return None;
+    }
+    Some(match value {
+        Some(value) => EnvRule::Set(name.to_owned(), value.to_owned()),
+        None => EnvRule::Pass(name.to_owned()),
+    })
+}
+
+fn cwd(typed: &str) -> Option<Option<PathBuf>> {
+    (!typed.is_empty() && !typed.contains('\0')).then(|| Some(PathBuf::from(typed)))
 }
 
 fn on_child_exit(typed: &str) -> Option<OnChildExit> {
@@ -254,7 +277,8 @@ mod tests {
             "serve --listen [::1]:9000 --path /a/b --shards 4 --answers sse \
              --allow-origin https://A.example --allow-origin http://b.example:81 \
              --allow-host Gate.example:443 --allow-host [::1] --log-level info,gapless=debug \
-             --log-format json --on-child-exit end-session --retention 10m -- child -v --shards x",
+             --log-format json --on-child-exit end-session --retention 10m \
+             --env TOKEN --env MODE=a=b --env EMPTY= --cwd /srv -- child -v --shards x",
         );
         assert_eq!(config.listen.to_string(), "[::1]:9000");
         assert_eq!((config.path.as_str(), config.shards), ("/a/b", Some(4)));
@@ -266,7 +290,13 @@ mod tests {
         assert_eq!(config.on_child_exit, OnChildExit::EndSession);
         assert_eq!(config.limits.retention.as_secs(), 600);
         let command = ["child", "-v", "--shards", "x"].map(OsString::from).to_vec();
-        assert_eq!(config.upstream, UpstreamConfig::Stdio { command });
+        let env = vec![
+            EnvRule::Pass("TOKEN".into()),
+            EnvRule::Set("MODE".into(), "a=b".into()),
+            EnvRule::Set("EMPTY".into(), String::new()),
+        ];
+        let cwd = Some(PathBuf::from("/srv"));
+        assert_eq!(config.upstream, UpstreamConfig::Stdio { command, env, cwd });
     }
 
     #[test]
@@ -287,7 +317,7 @@ mod tests {
         let Ok(Command::Serve(config)) = from_args(args, |_| None) else { panic!("refused") };
         let mut command = ["gapless", "stdio", "--", "--help"].map(OsString::from).to_vec();
         command.push(strange);
-        assert_eq!(config.upstream, UpstreamConfig::Stdio { command });
+        assert_eq!(config.upstream, UpstreamConfig::Stdio { command, env: vec![], cwd: None });
     }
 
     /// An empty variable in `serve -- $COMMAND` must not put the demo on the network.

@@ -129,6 +129,21 @@ const CHOICES: &[Choice] = &[
                [default: respawn]",
     },
     Choice {
+        name: "env",
+        value_name: "NAME[=VALUE]",
+        heading: CHILDREN,
+        repeatable: true,
+        help: "A variable of the child's environment: gapless's own, or this value; may be \
+               repeated [default: only PATH, HOME, USER, LANG and the like]",
+    },
+    Choice {
+        name: "cwd",
+        value_name: "DIR",
+        heading: CHILDREN,
+        repeatable: false,
+        help: "Where the child starts [default: where gapless runs]",
+    },
+    Choice {
         name: "log-level",
         value_name: "LEVEL",
         heading: LOGGING,

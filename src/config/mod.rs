@@ -14,6 +14,7 @@ mod limits;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use crate::limits::Limits;
 
@@ -66,7 +67,22 @@ pub enum UpstreamConfig {
     Stdio {
         /// The program and its arguments, word for word as they were typed; never empty.
         command: Vec<OsString>,
+        /// What the child's environment has besides the usual ([`EnvRule`]).
+        env: Vec<EnvRule>,
+        /// Where the child starts; none is where this process runs.
+        cwd: Option<PathBuf>,
     },
+}
+
+/// One variable of a child's environment. A child gets the variables that any program needs
+/// (`PATH`, `HOME` and the like) and those named here: nothing else, for what is in this process's
+/// environment may be a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvRule {
+    /// This process's own value, if it has one.
+    Pass(String),
+    /// This value.
+    Set(String, String),
 }
 
 /// What is logged, and in which form.

@@ -1,9 +1,10 @@
 //! From a configuration to running shards, and back to an exit code.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,7 @@ use monoio::{IoUringDriver, RuntimeBuilder};
 use tracing::{error, info, warn};
 
 use crate::auth::origin::OriginPolicy;
-use crate::config::{Config, UpstreamConfig};
+use crate::config::{Config, EnvRule, UpstreamConfig};
 use crate::limits::LISTEN_BACKLOG;
 use crate::net::accept;
 use crate::obs::counters;
@@ -31,6 +32,12 @@ use super::{Process, Shard, driver, producers, task};
 /// How long shards may take beyond the drain's deadline before the process goes anyway: twice the
 /// children's grace comes on top.
 const DRAIN_SLACK: Duration = Duration::from_secs(5);
+
+/// What a child's environment has of ours without being asked for.
+const CHILD_ENV: [&str; 11] = [
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR",
+    "TZ",
+];
 
 /// The signals that begin a drain.
 const SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
@@ -140,8 +147,9 @@ fn process(
         (0..count).map(|_| Mailbox::new(config.limits.connections)).collect();
     let spawner = match &config.upstream {
         UpstreamConfig::Builtin => None,
-        UpstreamConfig::Stdio { command } => {
-            let spec = command_spec(command)?;
+        UpstreamConfig::Stdio { command, env, cwd } => {
+            let env = child_env(env, |name| std::env::var_os(name));
+            let spec = command_spec(command, env, cwd.clone())?;
             let spawner = Spawner::start().map_err(|error| fail("the spawner", error))?;
             Some((spawner, Arc::new(spec)))
         }
@@ -159,9 +167,33 @@ fn process(
     })
 }
 
-fn command_spec(command: &[OsString]) -> Result<CommandSpec, String> {
+fn command_spec(
+    command: &[OsString],
+    env: Vec<(OsString, OsString)>,
+    cwd: Option<PathBuf>,
+) -> Result<CommandSpec, String> {
     let (program, args) = command.split_first().ok_or("no command to serve")?;
-    Ok(CommandSpec { program: program.clone(), args: args.to_vec() })
+    Ok(CommandSpec { program: program.clone(), args: args.to_vec(), env, cwd })
+}
+
+/// A child's environment: what any program needs, and what the operator named.
+fn child_env(
+    rules: &[EnvRule],
+    own: impl Fn(&str) -> Option<OsString>,
+) -> Vec<(OsString, OsString)> {
+    let usual = CHILD_ENV.map(|name| EnvRule::Pass(name.to_owned()));
+    let mut env: Vec<(OsString, OsString)> = Vec::new();
+    for rule in usual.iter().chain(rules) {
+        let (name, value) = match rule {
+            EnvRule::Pass(name) => (name, own(name)),
+            EnvRule::Set(name, value) => (name, Some(value.into())),
+        };
+        if let Some(value) = value {
+            env.retain(|(known, _)| known != OsStr::new(name));
+            env.push((name.into(), value));
+        }
+    }
+    env
 }
 
 /// One listener a shard on the same address; the first one resolves port 0.
@@ -243,4 +275,28 @@ fn start_tasks(index: u16, process: Arc<Process>, listener: OwnedFd) -> io::Resu
     task::spawn("mailbox", driver::read_mail(shard.clone(), receiver), || std::process::abort());
     task::spawn("accept", accept::accept(shard, listener), || std::process::abort());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gateway's environment holds keys of other services; a server that somebody installed in a
+    /// hurry must not find them.
+    #[test]
+    fn no_secret_of_ours_is_in_a_childs_environment() {
+        let own = |name: &str| match name {
+            "PATH" => Some("/bin".into()),
+            "SECRET" | "WANTED" => Some("value".into()),
+            _ => None,
+        };
+        let rules = [
+            EnvRule::Pass("WANTED".into()),
+            EnvRule::Pass("ABSENT".into()),
+            EnvRule::Set("PATH".into(), "/opt".into()),
+        ];
+        let env = child_env(&rules, own);
+        let expected = [("WANTED", "value"), ("PATH", "/opt")];
+        assert_eq!(env, expected.map(|(name, value)| (name.into(), value.into())));
+    }
 }

@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,25 +30,34 @@ const WAITING_MAX: usize = 1024;
 const REAP_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What to run. No shell is involved.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CommandSpec {
     /// A path, or a name that is looked up in `PATH`.
     pub program: OsString,
     /// The arguments after the program's name.
     pub args: Vec<OsString>,
+    /// Its whole environment. Ours is never passed on as it is: it may hold secrets.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where it starts; none is where we run.
+    pub cwd: Option<PathBuf>,
 }
 
 impl CommandSpec {
-    /// A group of its own, three pipes and our environment. Every other descriptor of ours is
+    /// A group of its own, three pipes and nothing of our environment. Every other descriptor of ours is
     /// close-on-exec.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if let Some(cwd) = &self.cwd {
+            command.current_dir(cwd);
+        }
         command
     }
 }
@@ -245,7 +255,11 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Arc<CommandSpec> {
-        Arc::new(CommandSpec { program: "sh".into(), args: vec!["-c".into(), script.into()] })
+        Arc::new(CommandSpec {
+            program: "sh".into(),
+            args: vec!["-c".into(), script.into()],
+            ..Default::default()
+        })
     }
 
     /// Waits on this thread: the answer comes from the spawner's.
@@ -323,7 +337,7 @@ mod tests {
     #[test]
     fn a_program_that_does_not_exist_is_told_by_name() {
         let spawner = Spawner::start().expect("started");
-        let command = CommandSpec { program: "no-such-program".into(), args: Vec::new() };
+        let command = CommandSpec { program: "no-such-program".into(), ..Default::default() };
         let error = spawned(&spawner, Arc::new(command)).expect_err("not there");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert!(error.to_string().contains("no-such-program"));

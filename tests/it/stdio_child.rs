@@ -75,7 +75,11 @@ fn limits() -> Limits {
 }
 
 fn shell(script: &str) -> Arc<CommandSpec> {
-    Arc::new(CommandSpec { program: "sh".into(), args: vec!["-c".into(), script.into()] })
+    Arc::new(CommandSpec {
+        program: "sh".into(),
+        args: vec!["-c".into(), script.into()],
+        ..Default::default()
+    })
 }
 
 async fn start(spawner: &Spawner, script: &str, limits: &Limits) -> (Child, Rc<Heard>) {
@@ -271,7 +275,7 @@ fn what_a_pipeline_still_passes_on_after_the_exit_is_heard() {
 #[test]
 fn a_program_that_does_not_exist_and_one_that_exits_at_once_are_told_at_once() {
     on_a_shard(|spawner| async move {
-        let command = CommandSpec { program: "no-such-program".into(), args: Vec::new() };
+        let command = CommandSpec { program: "no-such-program".into(), ..Default::default() };
         let error = spawner.spawn(Arc::new(command)).await.expect_err("not there");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
 
