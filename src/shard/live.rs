@@ -262,6 +262,10 @@ impl Live {
     /// One slice of what the built-in server has to produce.
     pub fn run(self: &Rc<Self>, shard: &Rc<Shard>) {
         self.runnable.set(false);
+        // Its client is gone for good: nothing of what it asked for is of use to anybody.
+        if self.look(|session| session.ended().is_some()) {
+            return;
+        }
         self.with(shard, |session, behind, now| {
             if let Behind::InProcess(server) = behind {
                 server.run(session, now, WRITE_BYTES_MAX);
