@@ -235,6 +235,8 @@ impl Live {
         self.with(shard, |session, _, now| {
             session.handle_closed(now, stream, reader.generation, acked);
         });
+        // A producer that waited for this reader waits for nobody now: a disconnect is no pause.
+        self.handle_sent(shard);
         reader.closed.raise();
     }
 
