@@ -46,12 +46,18 @@ pub fn start(shard: &Rc<Shard>, arrived: Arrived) {
     let Ok(stream) = Leashed::new(socket) else { return };
     let handle = Rc::new(Handle::new(stream.leash(), out));
     let key = shard.add_connection(Rc::clone(&handle));
+    let lost = Rc::clone(&handle);
     let socket = Socket::new(shard, handle, key, stream);
     let conn = Conn { socket, input, output: Vec::new(), permit };
     let (on_panic, shard) = (Rc::clone(shard), Rc::clone(shard));
     task::spawn("connection", conn.serve(shard), move || {
         on_panic.counters.panics.increment();
+        on_panic.counters.connections_closed.increment();
         on_panic.remove_connection(key);
+        // Rare enough to ask every session.
+        for live in on_panic.sessions() {
+            live.handle_task_lost(&on_panic, &lost);
+        }
     });
 }
 

@@ -240,6 +240,19 @@ impl Live {
         reader.closed.raise();
     }
 
+    /// The task of a connection has panicked: what it was reading is given up, or nobody could
+    /// ever take it over.
+    pub fn handle_task_lost(self: &Rc<Self>, shard: &Rc<Shard>, handle: &Rc<Handle>) {
+        let readers = self.readers.borrow();
+        let of_it = readers.iter().filter(|(_, reader)| Rc::ptr_eq(&reader.handle, handle));
+        let lost: Vec<(u32, Rc<Reader>)> =
+            of_it.map(|(&stream, reader)| (stream, Rc::clone(reader))).collect();
+        drop(readers);
+        for (stream, reader) in lost {
+            self.remove_reader(shard, stream, &reader, handle.out.get().acked());
+        }
+    }
+
     /// Shuts the connection of `generation` down and waits until its socket is gone.
     pub async fn close_reader(&self, stream: u32, generation: Generation) {
         let reader = self.readers.borrow().get(&stream).cloned();
