@@ -30,6 +30,8 @@ pub enum Ended {
     NotInitialized,
     /// The server drains.
     Drained,
+    /// Serving it went wrong: its state cannot be trusted.
+    Broken,
 }
 
 impl Ended {
@@ -41,6 +43,7 @@ impl Ended {
             Self::UpstreamLost => "upstream_lost",
             Self::NotInitialized => "not_initialized",
             Self::Drained => "drained",
+            Self::Broken => "broken",
         }
     }
 }

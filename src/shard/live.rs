@@ -30,7 +30,7 @@ use crate::upstream::piped::{Heard, Piped};
 use super::signal::Signal;
 use super::state::Work;
 use super::timer::Timer;
-use super::{Shard, TimerKey};
+use super::{Shard, TimerKey, task};
 
 /// How often acknowledgements are read while somebody waits for them.
 const SWEEP: Duration = Duration::from_millis(20);
@@ -111,6 +111,22 @@ impl Live {
         let result = change(&mut self.session.borrow_mut(), &mut self.behind.borrow_mut(), now);
         self.settle(shard, now);
         result
+    }
+
+    /// As [`Live::with`], for a task that serves every session: a panic ends this session alone.
+    pub fn with_contained(
+        self: &Rc<Self>,
+        shard: &Rc<Shard>,
+        change: impl FnOnce(&mut Session, &mut Behind, Instant),
+    ) {
+        if task::contain("session", || self.with(shard, change)).is_some() {
+            return;
+        }
+        shard.counters.panics.increment();
+        task::contain("broken session", || {
+            self.with(shard, |session, _, _| session.end(Ended::Broken));
+        });
+        shard.remove_session(self);
     }
 
     /// Whether its `initialize` has not been answered yet.
@@ -281,7 +297,7 @@ impl Live {
         if self.look(|session| session.ended().is_some()) {
             return;
         }
-        self.with(shard, |session, behind, now| {
+        self.with_contained(shard, |session, behind, now| {
             if let Behind::InProcess(server) = behind {
                 server.run(session, now, WRITE_BYTES_MAX);
             }

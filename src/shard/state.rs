@@ -366,7 +366,7 @@ impl Shard {
         match (timer.fire(now), key) {
             (Fired::Due, TimerKey::Run(_)) => live.make_runnable(self),
             (Fired::Due, TimerKey::Sweep(_)) => live.sweep(self),
-            (Fired::Due, _) => live.with(self, |session, behind, now| {
+            (Fired::Due, _) => live.with_contained(self, |session, behind, now| {
                 session.handle_timeout(now, behind);
             }),
             (Fired::Again(at), _) => self.insert_timer(at, key),

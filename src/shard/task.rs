@@ -25,11 +25,22 @@ where
     // The handle has no abort, and dropping it detaches.
     drop(monoio::spawn(async move {
         if let Err(payload) = AssertUnwindSafe(future).catch_unwind().await {
-            PANICS.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(task = name, message = message(&*payload), "a task panicked");
+            report(name, &*payload);
             on_panic();
         }
     }));
+}
+
+/// Calls `work` on behalf of one of many that a task serves; `name` says in the log what it was.
+/// None if it panicked: that is counted, and what `work` shared may be in any state.
+pub fn contain<R>(name: &'static str, work: impl FnOnce() -> R) -> Option<R> {
+    let result = std::panic::catch_unwind(AssertUnwindSafe(work));
+    result.map_err(|payload| report(name, &*payload)).ok()
+}
+
+fn report(name: &'static str, payload: &(dyn Any + Send)) {
+    PANICS.fetch_add(1, Ordering::Relaxed);
+    tracing::error!(task = name, message = message(payload), "a task panicked");
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {
