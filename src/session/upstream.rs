@@ -315,6 +315,10 @@ impl Session {
         self.expect_timeout(now + self.settings.limits.retention);
         self.forget_if_taken(key);
         self.wake(number);
+        // A cancelled call logs nothing, and its stream counts all the same.
+        if self.streams.over_budget(number, &self.settings.limits) {
+            self.effects.push_back(Effect::Relieve(number));
+        }
     }
 
     fn log(
