@@ -166,13 +166,10 @@ impl Session {
         true
     }
 
-    /// The upstream's `incarnation` is gone: its open calls are answered, its open requests are
-    /// taken back.
+    /// The upstream's `incarnation` is gone: its open requests are taken back on the streams that
+    /// carried them, its open calls are answered.
     pub fn handle_upstream_lost(&mut self, now: Instant, incarnation: u32, reason: &str) {
-        for call in self.call_keys() {
-            let data = r#"{"reason":"upstream_lost"}"#;
-            self.respond_error(now, call, codes::UPSTREAM_LOST, reason, Some(data));
-        }
+        // Before the answers: those finish the streams that carried the requests.
         let asked = self.calls.asked.iter();
         let gone = asked.filter(|(_, asked)| asked.incarnation == incarnation);
         for key in gone.map(|(&key, _)| key).collect::<Vec<_>>() {
@@ -180,6 +177,10 @@ impl Session {
                 let params = format!(r#"{{"requestId":{id},"reason":"the server is gone"}}"#);
                 jsonrpc::notification(out, "notifications/cancelled", Some(&params));
             });
+        }
+        for call in self.call_keys() {
+            let data = r#"{"reason":"upstream_lost"}"#;
+            self.respond_error(now, call, codes::UPSTREAM_LOST, reason, Some(data));
         }
     }
 
