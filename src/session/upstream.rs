@@ -330,7 +330,8 @@ impl Session {
         payload: impl FnOnce(&mut Vec<u8>),
     ) -> u64 {
         let event = self.streams.append(now, number, hint, payload);
-        if number == STANDALONE && event == 1 {
+        // The only one that is kept, so that nothing has asked for its age yet.
+        if number == STANDALONE && self.stream(number).is_some_and(|s| s.floor() == event) {
             self.expect_timeout(now + self.settings.limits.retention);
         }
         self.wake(number);
