@@ -143,7 +143,7 @@ pub(super) fn reply(shard: &Rc<Shard>, live: Rc<Live>, exchange: ExchangeKey) ->
 /// The answer to `initialize` is there: the session begins, or it never was one.
 fn accept_session(shard: &Rc<Shard>, live: &Rc<Live>) -> Option<SessionId> {
     live.set_known();
-    if live.look(|session| session.is_initialized()) {
+    if live.look(|session| session.is_initialized() && session.ended().is_none()) {
         shard.log_started(live);
         return Some(live.look(|session| session.id()));
     }

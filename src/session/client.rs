@@ -36,7 +36,7 @@ pub enum Reply {
     Json(Vec<u8>),
     /// This stream, from its start.
     Stream(u32),
-    /// The session ended first.
+    /// The session ended before there was an answer.
     Gone,
 }
 
@@ -68,9 +68,6 @@ impl Session {
 
     /// The reply as it stands; JSON and streams are handed out once.
     pub fn reply(&mut self, key: ExchangeKey) -> Reply {
-        if self.ended.is_some() {
-            return Reply::Gone;
-        }
         let Some(exchange) = self.calls.exchanges.get_mut(&key) else { return Reply::Gone };
         if exchange.started {
             let number = exchange.stream.expect("a started reply has its stream");
@@ -79,7 +76,7 @@ impl Session {
             return Reply::Stream(number);
         }
         if exchange.open > 0 {
-            return Reply::Pending;
+            return if self.ended.is_some() { Reply::Gone } else { Reply::Pending };
         }
         let mut answers = std::mem::take(&mut exchange.answers);
         let batch = exchange.batch;
