@@ -291,6 +291,7 @@ impl Conn {
         // Before the first await: a reply that comes while earlier answers are written would wake
         // nobody.
         let signal = live.wait_for(exchange);
+        self.lend_input(shard);
         if self.flush().await.is_err() {
             self.abandon(shard, &live, exchange);
             return None;
@@ -387,6 +388,7 @@ impl Conn {
         stream: u32,
         attached: Attached,
     ) -> Next {
+        self.lend_input(shard);
         self.stream_head(shard, frame);
         let writer =
             Writer::new(&mut self.socket, &mut self.output, live, stream, &attached, frame);
@@ -421,6 +423,13 @@ impl Conn {
             }
         } else {
             self.input.drain(..bytes);
+        }
+    }
+
+    /// Gives an empty read buffer back before a wait that may be long.
+    fn lend_input(&mut self, shard: &Shard) {
+        if self.input.is_empty() {
+            shard.pool.give(std::mem::take(&mut self.input));
         }
     }
 
