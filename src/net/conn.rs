@@ -482,9 +482,10 @@ impl Conn {
     async fn reset(self, shard: &Rc<Shard>, live: &Rc<Live>, stream: u32, reader: &Reader) {
         shard.remove_connection(self.socket.key);
         shard.counters.connections_closed.increment();
-        let acked = self.last_acked();
         // Whatever wait was given up is out of the kernel after one turn of the ring.
         shard.yielder.yield_now().await;
+        // As late as can be: what arrives after this is sent again to a listener without a cursor.
+        let acked = self.last_acked();
         let socket = self.socket.into_stream().into_fd();
         if let Err(error) = tcp::linger_zero(&socket) {
             tracing::debug!(%error, "a fenced socket could not be reset");
