@@ -160,7 +160,11 @@ impl Piped {
     /// in an answer: where it can be seen there, its call gets an error.
     pub fn handle_line_lost(&mut self, session: &mut Session, now: Instant, head: &[u8]) {
         let head = String::from_utf8_lossy(head);
-        let Some((_, after)) = head.split_once("\"id\":") else { return };
+        let Some((before, after)) = head.split_once("\"id\":") else { return };
+        // An id deeper inside is part of somebody's result and names no call.
+        if before.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count() != 1 {
+            return;
+        }
         let digits: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
         if let Ok(call) = digits.parse::<CallKey>()
             && !head.contains("\"method\"")
