@@ -17,7 +17,7 @@ use crate::mcp::jsonrpc::{self, Envelope, Kind, Message, codes};
 use crate::mcp::revision;
 use crate::session::{About, Asked, CallKey, Ended, Session, Upstream};
 
-use super::setup::Setup;
+use super::setup::{self, Setup};
 
 /// The id of the `initialize` that sets a restarted child up.
 const SETUP_ID: &str = r#""gapless:setup""#;
@@ -205,6 +205,9 @@ impl Piped {
         let id = message.id.unwrap_or_default();
         if id == SETUP_ID {
             self.handle_setup(session, now, message);
+            return true;
+        }
+        if id.starts_with(setup::STEP_ID) {
             return true;
         }
         let Ok(call) = id.parse::<CallKey>() else { return false };

@@ -4,6 +4,8 @@ use crate::mcp::json;
 use crate::mcp::jsonrpc::{self, Envelope, Message};
 use crate::session::Session;
 
+/// How the ids of the requests after `initialize` begin; nobody waits for their answers.
+pub(super) const STEP_ID: &str = "\"gapless:setup:";
 /// Subscriptions kept for one session.
 const SUBSCRIPTIONS_MAX: usize = 1024;
 
@@ -78,7 +80,7 @@ impl Setup {
         let subscriptions = self.subscriptions.iter().map(|params| ("resources/subscribe", params));
         for (number, (method, params)) in level.chain(subscriptions).enumerate() {
             let mut line = Vec::new();
-            let id = format!("\"gapless:setup:{number}\"");
+            let id = format!("{STEP_ID}{number}\"");
             jsonrpc::request(&mut line, &id, method, Some(params));
             lines.push(line);
         }
