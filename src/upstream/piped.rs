@@ -129,7 +129,9 @@ impl Piped {
         self.lines.clear();
         self.held.clear();
         self.queued = 0;
-        let early = now.duration_since(self.started) < CRASH_WINDOW;
+        // One that was never set up has not even lived.
+        let young = now.saturating_duration_since(self.started) < CRASH_WINDOW;
+        let early = young || self.state == State::SettingUp;
         self.crashes = if early { self.crashes.saturating_add(1) } else { 0 };
         let pause = match self.crashes {
             0 => Duration::ZERO,
