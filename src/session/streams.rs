@@ -204,7 +204,9 @@ impl Streams {
 
     /// When [`Streams::expire`] has something to do.
     pub(super) fn expires(&self, retention: Duration) -> Option<Instant> {
-        let finished = self.finished.front().map(|(at, _)| *at);
+        // One that is being read stays; its end looks again.
+        let free = |number| self.get(number).is_some_and(|entry| entry.stream.holder().is_none());
+        let finished = self.finished.iter().find(|&&(_, number)| free(number)).map(|(at, _)| *at);
         let standalone = self.get(STANDALONE).and_then(|entry| {
             let held = entry.stream.attached().is_some();
             entry.stream.oldest().filter(|_| !held)
