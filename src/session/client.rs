@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::mcp::event_id::STREAM_NUMBER_MAX;
 use crate::mcp::headers::Accept;
 use crate::mcp::jsonrpc::{self, Envelope, Kind, Message, codes};
 
@@ -56,6 +57,10 @@ impl Session {
         upstream: &mut impl Upstream,
     ) -> Result<Posted, PostRefusal> {
         self.used = now;
+        if self.streams.next() > STREAM_NUMBER_MAX {
+            let reason = "this session has had as many streams as it may; start a new one";
+            return Err(PostRefusal::invalid(reason));
+        }
         match message {
             Message::Single(single) => Ok(self.take(now, &[single], false, form, upstream)),
             Message::Batch(all) => {
