@@ -250,8 +250,10 @@ impl Session {
         }
     }
 
-    /// Keeps a comment for the stream's connection, if there is one.
+    /// Keeps a comment for the stream's connection, if there is one. Only the start of a long text:
+    /// what is written at once has to fit into one chunk.
     fn comment(&mut self, number: u32, text: &[u8]) {
+        let text = text.get(..WRITE_BYTES_MAX / 4).unwrap_or(text);
         if let Some(entry) = self.streams.get_mut(number) {
             entry.stream.comment(WRITE_BYTES_MAX / 4, |out| sse::comment(out, text));
             self.wake(number);
