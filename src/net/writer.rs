@@ -74,7 +74,8 @@ impl<'c> Writer<'c> {
     async fn write_all(&mut self) -> End {
         loop {
             let step = self.fill();
-            if !self.output.is_empty() {
+            let wrote = !self.output.is_empty();
+            if wrote {
                 self.socket.phase(Phase::Answering, None);
                 if self.socket.write(self.output).await.is_err() {
                     return End::Broken;
@@ -84,9 +85,11 @@ impl<'c> Writer<'c> {
             match step {
                 Step::Write => self.socket.shard.yielder.yield_now().await,
                 Step::RingFull => {
-                    // Often the acknowledgements are there already and only have to be read.
                     self.live.read_acked(self.stream);
-                    monoio::time::sleep(RING_FULL_PAUSE).await;
+                    // Often the acknowledgements were there already and only had to be read.
+                    if !wrote {
+                        monoio::time::sleep(RING_FULL_PAUSE).await;
+                    }
                 }
                 Step::Wait => {
                     if !self.wait().await {
