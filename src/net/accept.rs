@@ -28,7 +28,12 @@ pub async fn accept(shard: Rc<Shard>, listener: TcpListener) {
         let readable = pin!(listener.readable(false));
         match shard.stop_accepting.or(readable).await {
             None => return,
-            Some(Err(error)) => warn!(%error, "the listener cannot be waited for"),
+            Some(Err(error)) => {
+                if shard.may_log() {
+                    warn!(%error, "the listener cannot be waited for");
+                }
+                monoio::time::sleep(ERROR_PAUSE).await;
+            }
             Some(Ok(())) => {}
         }
         for _ in 0..BURST {
