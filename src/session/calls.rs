@@ -2,10 +2,13 @@
 //! requests to the client.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::time::{Duration, Instant};
 
 use crate::limits::Limits;
 use crate::mcp::headers::Accept;
+
+use super::table::IdHasher;
 
 /// Progress tokens of tasks kept in one session after their calls were answered.
 const TASKS_MAX: usize = 256;
@@ -94,12 +97,14 @@ struct Task {
     token: Box<str>,
 }
 
+type ByKey<T> = HashMap<u64, T, BuildHasherDefault<IdHasher>>;
+
 /// Everything in flight in one session.
 #[derive(Default)]
 pub(super) struct Calls {
-    pub(super) calls: HashMap<CallKey, Call>,
-    pub(super) exchanges: HashMap<ExchangeKey, Exchange>,
-    pub(super) asked: HashMap<u64, Asked>,
+    pub(super) calls: ByKey<Call>,
+    pub(super) exchanges: ByKey<Exchange>,
+    pub(super) asked: ByKey<Asked>,
     /// Calls that were answered with a task which still runs, oldest first.
     tasks: VecDeque<Task>,
     next_call: CallKey,
