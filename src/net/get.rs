@@ -40,6 +40,9 @@ pub(super) async fn open(shard: &Rc<Shard>, request: &Request) -> Opened {
     let delay = live.with(shard, |session, _, now| session.reattach_delay(now, cursor));
     if let Some(delay) = delay {
         monoio::time::sleep(delay).await;
+        if live.look(|session| session.ended().is_some()) {
+            return Opened::Answer(Answer::no_session(None));
+        }
     }
     let begun = live.with(shard, |session, _, now| match cursor {
         Some(raw) => session.resume(now, raw),
