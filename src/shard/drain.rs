@@ -15,6 +15,8 @@ use super::Shard;
 const LOOK: Duration = Duration::from_millis(10);
 /// How long connections may take for their planned close once all calls are answered.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
+/// How long the last bytes of a stream that its session's end cut short may take.
+const LAST_WRITES: Duration = Duration::from_millis(100);
 
 /// Serves open calls until `deadline`, answers the rest with errors, ends streams in the planned
 /// way, then children; tells the process that this shard is done.
@@ -41,17 +43,40 @@ pub async fn drain(shard: Rc<Shard>, deadline: Instant) {
         close_idle(&shard);
     }
     for live in shard.sessions() {
-        live.with(&shard, |session, _, _| session.end(Ended::Drained));
+        live.with(&shard, |session, _, now| {
+            // Calls that came after the others had been answered.
+            session.drain(now);
+            session.end(Ended::Drained);
+        });
     }
-    for child in shard.take_closing() {
-        child.closed().await;
+    let end = Instant::now() + LAST_WRITES;
+    while Instant::now() < end && !shard.connections().is_empty() {
+        sleep(LOOK).await;
     }
+    end_children(&shard).await;
     info!(shard = shard.index, "drained");
     shard.process.handle_drained();
 }
 
 fn open_calls(shard: &Rc<Shard>) -> usize {
     shard.sessions().iter().map(|live| live.look(|session| session.open_calls())).sum()
+}
+
+/// Returns when every child is gone, those that were still being started included: the process
+/// ends next, and nobody would stop them.
+async fn end_children(shard: &Rc<Shard>) {
+    loop {
+        let closing = shard.take_closing();
+        if closing.is_empty() && shard.spawning.get() == 0 {
+            return;
+        }
+        for child in closing {
+            child.closed().await;
+        }
+        if shard.spawning.get() > 0 {
+            sleep(LOOK).await;
+        }
+    }
 }
 
 /// Connections between requests end at once.

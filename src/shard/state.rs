@@ -129,6 +129,8 @@ pub struct Shard {
     /// The rings that other threads write through.
     pub producers: Producers,
     closing: RefCell<Vec<Child>>,
+    /// Children that are being started.
+    pub(super) spawning: Cell<usize>,
     random: RefCell<Random>,
     date: RefCell<DateCache>,
     complaints: Cell<(u64, u32)>,
@@ -162,6 +164,7 @@ impl Shard {
             runnable: RefCell::default(),
             producers: Producers::default(),
             closing: RefCell::default(),
+            spawning: Cell::new(0),
             random: RefCell::new(Random::new()?),
             date: RefCell::new(DateCache::new()),
             complaints: Cell::new((0, 0)),
@@ -280,8 +283,12 @@ impl Shard {
     pub fn spawn_child(self: &Rc<Self>, live: &Rc<Live>) {
         let Some((spawner, command)) = self.process.spawner.clone() else { return };
         let (shard, live) = (Rc::clone(self), Rc::clone(live));
+        self.spawning.update(|spawning| spawning + 1);
+        let on_panic = Rc::clone(self);
         let start = async move {
-            match spawner.spawn(command).await {
+            let started = spawner.spawn(command).await;
+            shard.spawning.update(|spawning| spawning - 1);
+            match started {
                 Ok(pipes) => child_link::start(&shard, &live, pipes),
                 Err(error) => {
                     let reason = format!("the server could not be started: {error}");
@@ -290,7 +297,7 @@ impl Shard {
                 }
             }
         };
-        task::spawn("spawn", start, || {});
+        task::spawn("spawn", start, move || on_panic.counters.panics.increment());
     }
 
     /// Keeps a child's handle until its process is gone.
