@@ -20,6 +20,8 @@
 mod calls;
 mod client;
 mod effect;
+#[cfg(test)]
+mod regressions;
 mod resume;
 mod streams;
 pub mod table;

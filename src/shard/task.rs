@@ -61,7 +61,7 @@ mod tests {
     use crate::shard::run;
 
     #[test]
-    fn a_panic_ends_its_own_task_and_is_counted() {
+    fn a_panic_ends_its_own_task_or_its_own_part_of_one_and_is_counted() {
         let before = panics();
         let told = Rc::new(Cell::new(false));
         let finished = Rc::new(Cell::new(false));
@@ -86,6 +86,9 @@ mod tests {
         });
         assert!(told.get() && finished.get());
         assert_eq!(panics(), before + 1);
+        assert_eq!(contain("sound", || 7), Some(7));
+        assert_eq!(contain("broken", || -> u8 { panic!("on purpose") }), None);
+        assert_eq!(panics(), before + 2);
     }
 
     #[test]

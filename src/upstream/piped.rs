@@ -452,4 +452,6 @@ fn splice_number(text: &str, span: Option<&str>, number: u64, out: &mut Vec<u8>)
 }
 
 #[cfg(test)]
+mod regressions;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,135 @@
+use super::*;
+use crate::limits::FINISHED_STREAMS_MAX;
+use crate::mcp::headers::Accept;
+use crate::mcp::jsonrpc::{self, Envelope, Message, codes};
+
+/// An upstream that takes everything and says nothing.
+#[derive(Default)]
+struct Silent {
+    newest: CallKey,
+}
+
+impl Upstream for Silent {
+    fn request(&mut self, _: &mut Session, _: Instant, call: CallKey, _: &Envelope<'_>) {
+        self.newest = call;
+    }
+
+    fn notification(&mut self, _: &mut Session, _: Instant, _: &Envelope<'_>) {}
+
+    fn cancel(&mut self, _: CallKey, _: Option<&Envelope<'_>>, _: &str) {}
+
+    fn answer(&mut self, _: &mut Session, _: Instant, _: &Asked, _: Result<&Envelope<'_>, &str>) {}
+}
+
+fn session(now: Instant) -> Session {
+    let settings = Settings { limits: Limits::default(), key: [7; 32] };
+    let mut session = Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now);
+    session.set_initialized("2025-11-25");
+    session
+}
+
+fn post(session: &mut Session, now: Instant, upstream: &mut Silent, text: &str, sse: bool) {
+    let message: Message<'_> = jsonrpc::parse(text.as_bytes()).expect("a message");
+    let form = ReplyForm { accept: Accept { json: true, sse }, answers: Answers::Auto };
+    session.handle_post(now, &message, form, upstream).expect("taken");
+}
+
+/// Does what a shell does, without a connection.
+fn settle(session: &mut Session, now: Instant, upstream: &mut Silent) {
+    while let Some(effect) = session.poll_effect() {
+        if let Effect::Relieve(number) = effect {
+            session.relieve(now, number, upstream);
+        }
+    }
+}
+
+fn text_of(session: &mut Session, number: u32) -> String {
+    let attached = session.attach_first(number).expect("nobody reads it");
+    let mut out = Vec::new();
+    while session.transmit(number, attached.generation, 0, &mut out) == Step::Write {}
+    String::from_utf8(out).expect("text")
+}
+
+/// Story: a client started streams and cancelled them; nothing was logged, so nothing looked at
+/// the budget, and all of them were kept for the whole retention.
+#[test]
+fn streams_of_cancelled_calls_are_bounded() {
+    let now = Instant::now();
+    let (mut session, mut upstream) = (session(now), Silent::default());
+    for id in 0..FINISHED_STREAMS_MAX + 100 {
+        let call = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call"}}"#);
+        post(&mut session, now, &mut upstream, &call, true);
+        let cancel = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+        );
+        post(&mut session, now, &mut upstream, &cancel, true);
+        settle(&mut session, now, &mut upstream);
+    }
+    assert!(session.stream_numbers().len() <= FINISHED_STREAMS_MAX + 1);
+}
+
+/// Story: a child died with a question open on its call's stream; the call was answered first,
+/// which finished that stream, and the client was told on another one.
+#[test]
+fn a_dead_upstreams_question_is_taken_back_where_it_was_asked() {
+    let now = Instant::now();
+    let (mut session, mut upstream) = (session(now), Silent::default());
+    let call = r#"{"jsonrpc":"2.0","id":"c","method":"tools/call"}"#;
+    post(&mut session, now, &mut upstream, call, true);
+    session.ask(now, About::Call(upstream.newest), "1", 1, 64, |key, out| {
+        jsonrpc::request(out, &key.to_string(), "ping", None);
+    });
+    session.handle_upstream_lost(now, 1, "gone");
+    let text = text_of(&mut session, 1);
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in {text}"));
+    assert!(at("ping") < at("notifications/cancelled"));
+    assert!(at("notifications/cancelled") < at(&codes::UPSTREAM_LOST.to_string()));
+    assert_eq!(session.stream(STANDALONE).map(Stream::tail), Some(0));
+}
+
+/// Story: a child's death answered a call and ended the session in one turn; who waited for JSON
+/// got 404 in place of the error.
+#[test]
+fn an_answer_survives_the_end_of_its_session() {
+    let now = Instant::now();
+    let (mut session, mut upstream) = (session(now), Silent::default());
+    for id in ["1", "2"] {
+        let call = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call"}}"#);
+        post(&mut session, now, &mut upstream, &call, false);
+    }
+    session.respond_error(now, 1, codes::UPSTREAM_LOST, "gone", None);
+    session.end(Ended::UpstreamLost);
+    assert!(matches!(session.reply(1), Reply::Json(body) if body.ends_with(b"}}")));
+    assert_eq!(session.reply(2), Reply::Gone);
+}
+
+#[test]
+fn standalone_events_age_also_after_the_first_ones_have_gone() {
+    let start = Instant::now();
+    let (mut session, mut upstream) = (session(start), Silent::default());
+    let mut now = start;
+    for _ in 0..3 {
+        session.notify(now, About::Standalone, 64, |out| out.extend_from_slice(b"{}"));
+        let retention = Limits::default().retention;
+        assert!(session.timeout() <= now + retention);
+        now += retention + Duration::from_secs(1);
+        session.handle_timeout(now, &mut upstream);
+        assert_eq!(session.bytes(), 0);
+    }
+}
+
+#[test]
+fn an_expired_stream_that_is_being_read_does_not_ask_for_time() {
+    let start = Instant::now();
+    let (mut session, mut upstream) = (session(start), Silent::default());
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#;
+    post(&mut session, start, &mut upstream, call, true);
+    let attached = session.attach_first(1).expect("nobody reads it");
+    session.respond(start, upstream.newest, 64, |_, out| out.extend_from_slice(b"{}"));
+    let now = start + Limits::default().retention + Duration::from_secs(1);
+    session.handle_timeout(now, &mut upstream);
+    assert!(session.timeout() > now + Duration::from_secs(60));
+    session.handle_closed(now, 1, attached.generation, 0);
+    session.handle_timeout(now, &mut upstream);
+    assert!(session.stream(1).is_none(), "its reader's end lets it go");
+}
