@@ -12,11 +12,22 @@ use std::process::Command;
 const SEEDS: u32 = 2_000;
 
 /// What the simulator needs of the crate; each name is a file or a folder under `src`.
-const SOURCES: [&str; 5] =
-    ["limits.rs", "stream", "mcp/event_id.rs", "mcp/opaque.rs", "mcp/session_id.rs"];
+const SOURCES: [&str; 7] = [
+    "limits.rs",
+    "stream",
+    "mcp/event_id.rs",
+    "mcp/opaque.rs",
+    "mcp/session_id.rs",
+    "sys/atomics.rs",
+    "sys/mpsc.rs",
+];
 
-const LIB: &str = "pub mod limits;\npub mod mcp;\npub mod stream;\n";
-const MCP: &str = "pub mod event_id;\nmod opaque;\npub mod session_id;\n";
+/// Of the folders that are copied in part, the modules that are.
+const MODULES: [(&str, &str); 3] = [
+    ("src/lib.rs", "pub mod limits;\npub mod mcp;\npub mod stream;\npub mod sys;\n"),
+    ("src/mcp/mod.rs", "pub mod event_id;\nmod opaque;\npub mod session_id;\n"),
+    ("src/sys/mod.rs", "pub mod atomics;\npub mod mpsc;\n"),
+];
 
 /// A planted fault: what is wrong, the checks that may catch it, and the patch.
 struct Fault {
@@ -107,8 +118,7 @@ impl Copy {
             copy.write("Cargo.lock", &lock);
             copy.write("project.lock", &lock);
         }
-        copy.write("src/lib.rs", LIB);
-        copy.write("src/mcp/mod.rs", MCP);
+        MODULES.iter().for_each(|(file, modules)| copy.write(file, modules));
         copy
     }
 
@@ -196,12 +206,13 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 
 fn manifest(simulator: &Path) -> String {
     let project = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
-    let wanted = ["base64 = ", "blake3 = ", "itoa = "];
+    let wanted = ["base64 = ", "blake3 = ", "bytes = ", "crossbeam-utils = ", "itoa = "];
     let dependency = |line: &&str| wanted.iter().any(|name| line.starts_with(name));
     let dependencies: Vec<_> = project.lines().filter(dependency).collect();
     format!(
         "[package]\nname = \"gapless\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
-         [workspace]\n\n[dependencies]\n{}\n\n[[test]]\nname = \"sim\"\npath = {simulator:?}\n\n\
+         [workspace]\n\n[features]\nloom = []\n\n[dependencies]\n{}\n\n\
+         [[test]]\nname = \"sim\"\npath = {simulator:?}\n\n\
          [profile.dev]\ndebug = false\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n",
         dependencies.join("\n")
     )

@@ -12,6 +12,7 @@ mod connection;
 mod coverage;
 mod cursor;
 mod decode;
+mod off_core;
 mod oracle;
 mod producer;
 mod receipts;

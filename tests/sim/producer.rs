@@ -10,30 +10,40 @@ use crate::oracle::Event;
 use crate::world::World;
 
 impl World {
-    /// A burst of events, whether or not anybody is connected.
-    pub fn append(&mut self, s: usize, count: u64) {
+    /// A burst of events of the owning core, whether or not anybody is connected.
+    pub fn burst(&mut self, s: usize, count: u64) {
         for _ in 0..count {
-            let filler = self.rngs.producers.skewed(self.shape.event_bytes) as usize;
-            let letter = char::from(b'a' + self.rngs.producers.between(0, 25) as u8);
-            let logical = &mut self.streams[s];
-            let number = logical.oracle.tail() + 1;
-            let mut data = format!("{s}/{number}/");
-            data.extend(std::iter::repeat_n(letter, filler));
-            let id = Place::new(logical.session, s, number).id();
-            let encoded = format!("id: {id}\ndata: {data}\n\n");
-            let size = encoded.len() as u64;
-            let hint = if filler.is_multiple_of(5) { encoded.len() / 2 } else { encoded.len() };
-            let now = self.clock.now();
-            let given = logical.stream.append(now, hint, |given, out| {
-                same("log", "the number of an event", given, number);
-                out.extend_from_slice(encoded.as_bytes());
-            });
-            same("log", "the number of an accepted event", given, number);
-            let event = Event { data, size, at: now, handed: false, arrived: false };
-            logical.oracle.events.push(event);
+            let payload = self.payload();
+            self.append(s, &payload);
         }
-        if self.streams[s].stream.over_budget(&self.shape.keep) {
-            if let (Some(c), true) = (self.streams[s].holder, self.rngs.retention.once_in(2)) {
+    }
+
+    pub fn payload(&mut self) -> String {
+        let length = self.rngs.producers.skewed(self.shape.event_bytes) as usize;
+        let letter = char::from(b'a' + self.rngs.producers.between(0, 25) as u8);
+        std::iter::repeat_n(letter, length).collect()
+    }
+
+    /// Logs one event, then keeps the stream inside of its budget.
+    pub fn append(&mut self, s: usize, payload: &str) {
+        let logical = &mut self.streams[s];
+        let number = logical.oracle.tail() + 1;
+        let data = format!("{s}/{number}/{payload}");
+        let id = Place::new(logical.session, s, number).id();
+        let encoded = format!("id: {id}\ndata: {data}\n\n");
+        let size = encoded.len() as u64;
+        let short = payload.len().is_multiple_of(5);
+        let hint = if short { encoded.len() / 2 } else { encoded.len() };
+        let now = self.clock.now();
+        let given = logical.stream.append(now, hint, |given, out| {
+            same("log", "the number of an event", given, number);
+            out.extend_from_slice(encoded.as_bytes());
+        });
+        same("log", "the number of an accepted event", given, number);
+        let event = Event { data, size, at: now, handed: false, arrived: false };
+        logical.oracle.events.push(event);
+        if logical.stream.over_budget(&self.shape.keep) {
+            if let (Some(c), true) = (logical.holder, self.rngs.retention.once_in(2)) {
                 self.sweep(c, false);
             }
             self.relieve(s);
@@ -41,6 +51,7 @@ impl World {
     }
 
     pub fn finish_stream(&mut self, s: usize) {
+        self.close_off_core(s);
         let logical = &mut self.streams[s];
         if logical.oracle.holder.is_none() {
             self.coverage.mark("pair: finish while detached");

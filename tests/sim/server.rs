@@ -170,6 +170,7 @@ impl World {
             match logical.stream.poll_transmit(generation, offset, max as usize, &mut data) {
                 Transmit::Data(length) => {
                     same("transmit", "the length", length, data.len());
+                    same("transmit", "whether it is empty", data.is_empty(), false);
                     chunk(&data, &mut batch);
                 }
                 Transmit::Idle => break,
@@ -190,8 +191,10 @@ impl World {
         }
         for item in conn.send(batch) {
             let Item::Event { data, end, .. } = item else { continue };
-            let number = data.split('/').nth(1).and_then(|number| number.parse().ok());
-            logical.oracle.handle_handed(number.expect("the data says its number"), end);
+            match data.split('/').nth(1).map(str::parse) {
+                Some(Ok(number)) => logical.oracle.handle_handed(number, end),
+                _ => violated("payload", "bytes that were never appended"),
+            }
         }
     }
 

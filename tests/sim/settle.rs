@@ -21,6 +21,12 @@ impl World {
                 self.drop_conn(c);
             }
         }
+        for s in 0..self.streams.len() {
+            if self.streams[s].off_core.is_rung() {
+                self.drain(s);
+            }
+            self.streams[s].off_core.check_drained();
+        }
         for k in 0..self.clients.len() {
             self.settle_client(k);
         }
@@ -40,7 +46,7 @@ impl World {
                 self.connect(k, cursor);
             }
             if round == 3 && !self.streams[s].oracle.finished {
-                self.append(s, 2);
+                self.burst(s, 2);
             }
             (0..self.conns.len()).for_each(|c| self.calm_step(c));
             self.check();

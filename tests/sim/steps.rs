@@ -9,6 +9,8 @@ use crate::world::{Logical, World};
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     Append(usize),
+    Push(usize),
+    Drain(usize),
     FinishStream(usize),
     Comment(usize),
     Tell(usize),
@@ -57,6 +59,10 @@ impl World {
                 if logical.oracle.tail() > 20 {
                     steps.push((2, Step::FinishStream(s)));
                 }
+            }
+            steps.push((4, Step::Push(s)));
+            if logical.off_core.is_rung() {
+                steps.push((10, Step::Drain(s)));
             }
             steps.extend([(2, Step::Tell(s)), (1, Step::TimeOut(s)), (3, Step::Relieve(s))]);
         }
@@ -123,8 +129,13 @@ impl World {
         match step {
             Step::Append(s) => {
                 let count = self.rngs.producers.skewed(self.shape.burst);
-                self.append(s, count);
+                self.burst(s, count);
             }
+            Step::Push(s) => {
+                let count = self.rngs.producers.skewed(self.shape.burst);
+                self.push(s, count);
+            }
+            Step::Drain(s) => self.drain(s),
             Step::FinishStream(s) => self.finish_stream(s),
             Step::Comment(s) => self.comment(s),
             Step::Tell(s) => self.tell(s),

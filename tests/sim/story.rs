@@ -19,7 +19,7 @@ fn ring_head_at_124_client_at_118() {
     let mut world = World::empty(1, Shape::plain(keep));
     world.streams.push(Logical::new(0));
     world.clients.push(Client::new(0, 0));
-    world.append(0, 99);
+    world.burst(0, 99);
     world.connect(0, None);
     for _ in 0..10 {
         world.calm_step(0);
@@ -28,7 +28,7 @@ fn ring_head_at_124_client_at_118() {
     assert_eq!((world.clients[0].seen(), world.streams[0].stream.confirmed()), (99, 99));
 
     // 100..=140 are handed over; the client's process reads 100..=118 and stalls.
-    world.append(0, 41);
+    world.burst(0, 41);
     world.pump(0, 1, u64::MAX);
     world.conns[0].socket.take(u64::MAX);
     world.conns[0].complete(&mut world.coverage);
@@ -50,7 +50,7 @@ fn ring_head_at_124_client_at_118() {
     world.close_fenced(0);
     assert_eq!(world.streams[0].stream.confirmed(), 123);
     world.finish(1);
-    world.append(0, 1);
+    world.burst(0, 1);
     for _ in 0..10 {
         world.calm_step(1);
         world.check();

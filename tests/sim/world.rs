@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::coverage::Coverage;
+use crate::off_core::OffCore;
 use crate::oracle::Oracle;
 use crate::receipts;
 use crate::rng::{Concern, Rng};
@@ -18,6 +19,7 @@ use crate::trace::Trace;
 pub struct Logical {
     pub stream: Stream,
     pub oracle: Oracle,
+    pub off_core: OffCore,
     pub session: usize,
     /// The connection whose socket is open, current or fenced.
     pub holder: Option<usize>,
@@ -28,7 +30,7 @@ pub struct Logical {
 impl Logical {
     pub fn new(session: usize) -> Self {
         let (stream, oracle) = (Stream::default(), Oracle::new());
-        Self { stream, oracle, session, holder: None, taking: 0 }
+        Self { stream, oracle, off_core: OffCore::new(), session, holder: None, taking: 0 }
     }
 
     /// All that can be seen of the stream from outside.
