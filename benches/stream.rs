@@ -29,7 +29,9 @@ fn token() -> Token {
 fn append(stream: &mut Stream, token: &Token, now: Instant, count: u64) {
     for _ in 0..count {
         stream.append(now, MESSAGE.len() + 80, |number, out| {
-            sse::event_with(out, token.as_bytes(), number, |out| out.extend_from_slice(MESSAGE));
+            sse::event_with(out, [b"", token.as_bytes()], number, |out| {
+                out.extend_from_slice(MESSAGE)
+            });
         });
     }
 }

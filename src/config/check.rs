@@ -10,7 +10,8 @@ use tracing_subscriber::EnvFilter;
 use super::flags::{Given, Words};
 use super::limits::BOUNDS;
 use super::{
-    Answers, Config, EnvRule, LogConfig, LogFormat, OnChildExit, SHARDS_MAX, UpstreamConfig,
+    Answers, Config, EnvRule, HttpSsePaths, LogConfig, LogFormat, OnChildExit, SHARDS_MAX,
+    UpstreamConfig,
 };
 use crate::auth::origin::OriginPolicy;
 use crate::limits::Limits;
@@ -32,6 +33,7 @@ pub(super) fn check(words: &Words) -> Result<Config, Vec<String>> {
     let config = Config {
         listen: check.one("listen", LISTEN_DEFAULT, LISTEN_ALLOWED, listen),
         path: check.one("path", "/mcp".to_owned(), PATH_ALLOWED, path),
+        http_sse: check.http_sse(),
         shards: check.one(
             "shards",
             None,
@@ -88,6 +90,25 @@ impl Check<'_> {
         values
     }
 
+    fn http_sse(&mut self) -> Option<HttpSsePaths> {
+        let allowed = format!("off, or {PATH_ALLOWED}");
+        let stream = self.one("sse-path", Some("/sse".to_owned()), &allowed, |typed| {
+            if typed == "off" { Some(None) } else { path(typed).map(Some) }
+        });
+        let messages = self.one("messages-path", "/messages".to_owned(), PATH_ALLOWED, path);
+        let public_base = self.one("public-base", None, BASE_ALLOWED, |typed| {
+            public_base(typed).then(|| Some(typed.to_owned()))
+        });
+        let stream = stream?;
+        let mcp = self.words.one("path").and_then(|given| given.value.to_str()).unwrap_or("/mcp");
+        if stream == messages || stream == mcp || messages == mcp {
+            let paths = format!("{mcp:?}, {stream:?} and {messages:?}");
+            self.wrong
+                .push(format!("--path, --sse-path and --messages-path must differ, not {paths}"));
+        }
+        Some(HttpSsePaths { stream, messages, public_base })
+    }
+
     fn limits(&mut self) -> Limits {
         let mut limits = Limits::default();
         let before = self.wrong.len();
@@ -140,6 +161,7 @@ impl Check<'_> {
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8383);
 const LISTEN_ALLOWED: &str = "ADDR:PORT, such as 127.0.0.1:8383, [::1]:8383 or localhost:8383";
+const BASE_ALLOWED: &str = "http:// or https:// and a host, without query or fragment";
 const PATH_ALLOWED: &str =
     "a path that starts with /, has no slash at its end, no query, no %, no space";
 const ORIGIN_ALLOWED: &str =
@@ -176,6 +198,14 @@ fn answers(typed: &str) -> Option<Answers> {
         "json" => Some(Answers::Json),
         _ => None,
     }
+}
+
+fn public_base(typed: &str) -> bool {
+    let rest = typed.strip_prefix("https://").or_else(|| typed.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#\"<>".contains(&byte);
+        !rest.is_empty() && !rest.starts_with('/') && rest.bytes().all(plain)
+    })
 }
 
 fn env_rule(typed: &str) -> Option<EnvRule> {

@@ -89,6 +89,28 @@ const CHOICES: &[Choice] = &[
         help: "Path of the MCP endpoint [default: /mcp]",
     },
     Choice {
+        name: "sse-path",
+        value_name: "PATH|off",
+        heading: ENDPOINT,
+        repeatable: false,
+        help: "Path of the stream of the older HTTP+SSE transport, or off [default: /sse]",
+    },
+    Choice {
+        name: "messages-path",
+        value_name: "PATH",
+        heading: ENDPOINT,
+        repeatable: false,
+        help: "Path where clients of that transport post [default: /messages]",
+    },
+    Choice {
+        name: "public-base",
+        value_name: "URL",
+        heading: ENDPOINT,
+        repeatable: false,
+        help: "What that transport's clients are told to post to, before the path, such as \
+               https://mcp.example.org [default: a relative reference]",
+    },
+    Choice {
         name: "shards",
         value_name: "N|auto",
         heading: ENDPOINT,

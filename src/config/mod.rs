@@ -9,6 +9,7 @@
 
 mod check;
 mod flags;
+mod http_sse;
 mod limits;
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 
 use crate::limits::Limits;
 
+pub use self::http_sse::HttpSsePaths;
 pub use crate::session::Answers;
 pub use crate::upstream::piped::OnChildExit;
 
@@ -40,6 +42,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The path of the MCP endpoint; starts with `/`, no query, no slash at its end.
     pub path: String,
+    /// The paths of the HTTP+SSE transport; none where it is off.
+    pub http_sse: Option<HttpSsePaths>,
     /// How many shards; `None` is one for each CPU this process may use.
     pub shards: Option<usize>,
     /// How a POST is answered.

@@ -25,16 +25,17 @@ pub fn event(out: &mut Vec<u8>, id_prefix: &[u8], number: u64, data: &[u8]) {
     finish_event(out, data);
 }
 
-/// Appends one message event whose JSON text `data` writes straight into `out`; otherwise as
-/// [`event`].
+/// Appends one message event whose JSON text `data` writes straight into `out`, with the id
+/// `<id_prefix[0]><id_prefix[1]>.<number>`; otherwise as [`event`].
 pub fn event_with(
     out: &mut Vec<u8>,
-    id_prefix: &[u8],
+    id_prefix: [&[u8]; 2],
     number: u64,
     data: impl FnOnce(&mut Vec<u8>),
 ) {
     out.extend_from_slice(b"id: ");
-    out.extend_from_slice(id_prefix);
+    out.extend_from_slice(id_prefix[0]);
+    out.extend_from_slice(id_prefix[1]);
     out.push(b'.');
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     out.extend_from_slice(b"\ndata: ");
@@ -69,6 +70,18 @@ pub fn priming(out: &mut Vec<u8>, id: &[u8], retry_ms: Option<u64>, with_data: b
         retry_line(out, ms);
     }
     out.extend_from_slice(if with_data { b"data:\n\n".as_slice() } else { b"\n" });
+}
+
+/// Appends the first event of the HTTP+SSE transport (MCP 2024-11-05): where to post. The id makes
+/// it the stream's cursor before the next message.
+pub fn endpoint(out: &mut Vec<u8>, id: &[u8], retry_ms: u64, uri: &[u8]) {
+    out.extend_from_slice(b"event: endpoint\nid: ");
+    flat(out, id);
+    out.push(b'\n');
+    retry_line(out, retry_ms);
+    out.extend_from_slice(b"data: ");
+    flat(out, uri);
+    out.extend_from_slice(b"\n\n");
 }
 
 /// Appends a comment: bytes that keep a connection alive and are no event. Blank text gives a bare

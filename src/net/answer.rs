@@ -7,8 +7,6 @@ use crate::shard::Shard;
 
 use super::request::Frame;
 
-/// The methods of the endpoint.
-const ALLOW: &[u8] = b"GET, POST, DELETE";
 /// Seconds after which a client may try again when there was no room.
 const RETRY_AFTER: &[u8] = b"5";
 
@@ -58,7 +56,7 @@ impl Answer {
             head = head.field("mcp-session-id", &session.write());
         }
         match self.status {
-            Status::MethodNotAllowed => head = head.field("allow", ALLOW),
+            Status::MethodNotAllowed => head = head.field("allow", frame.allow.as_bytes()),
             Status::ServiceUnavailable => head = head.field("retry-after", RETRY_AFTER),
             _ => {}
         }

@@ -125,7 +125,12 @@ impl Conn {
                 let answer = dispatch::delete(shard, &request);
                 self.answer(shard, &frame, &answer)
             }
-            Verb::Get => {
+            Verb::PostHttpSse => {
+                let answer = dispatch::post_http_sse(shard, &request, body.bytes(&self.input));
+                self.consume(body.consumed());
+                self.answer(shard, &frame, &answer)
+            }
+            Verb::Get | Verb::OpenHttpSse => {
                 self.consume(body.consumed());
                 self.answer_get(shard, &frame, &request).await
             }
@@ -143,8 +148,8 @@ impl Conn {
             match request::parse(&self.input) {
                 Ok(Some(head)) => {
                     let config = &shard.process.config;
-                    let request = Request::read(&head, &config.path, &shard.process.origins);
-                    return Some((Frame::of(&head), request));
+                    let request = Request::read(&head, config, &shard.process.origins);
+                    return Some((Frame::of(&head, config), request));
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -212,6 +217,7 @@ impl Conn {
             keep_alive: false,
             expect_continue: false,
             head_only: false,
+            allow: "",
         };
         shard.counters.refusal(answer.status.code());
         answer.write(shard, &frame, true, &mut self.output);

@@ -62,16 +62,42 @@ pub(super) fn post(shard: &Rc<Shard>, request: &Request, body: &[u8]) -> Outcome
         Some(session.handle_post(now, &message, form, behind))
     });
     match posted {
-        None => {
-            let reason = "the server does not read its input fast enough";
-            Answer::error(Status::ServiceUnavailable, None, codes::SERVER_ERROR, reason).into()
-        }
+        None => full().into(),
         Some(Ok(Posted::Accepted)) => Answer::empty(Status::Accepted).into(),
         Some(Ok(Posted::Exchange(exchange))) => reply(shard, live, exchange),
         Some(Err(refusal)) => {
             Answer::error(Status::BadRequest, None, refusal.code, refusal.reason).into()
         }
     }
+}
+
+/// A POST of the HTTP+SSE transport: the answers go to the session's stream.
+pub(super) fn post_http_sse(shard: &Rc<Shard>, request: &Request, body: &[u8]) -> Answer {
+    let message = match jsonrpc::parse(body) {
+        Ok(message) => message,
+        Err(wrong) => {
+            return Answer::error(Status::BadRequest, wrong.id, wrong.code, wrong.reason);
+        }
+    };
+    shard.counters.request(kind(&message));
+    let live = match find(shard, request, id_of(&message), Some(&message)) {
+        Ok(live) => live,
+        Err(answer) => return answer,
+    };
+    let posted = live.with(shard, |session, behind, now| {
+        (!behind.is_full()).then(|| session.handle_http_sse_post(now, &message, behind))
+    });
+    match posted {
+        None => full(),
+        Some(Ok(())) => Answer::empty(Status::Accepted),
+        Some(Err(refusal)) => Answer::error(Status::BadRequest, None, refusal.code, refusal.reason),
+    }
+}
+
+/// Nothing more can be taken for the upstream.
+fn full() -> Answer {
+    let reason = "the server does not read its input fast enough";
+    Answer::error(Status::ServiceUnavailable, None, codes::SERVER_ERROR, reason)
 }
 
 /// DELETE ends the session.
@@ -102,16 +128,23 @@ pub(super) fn find(
         SessionField::Missing if is_unserved(request, message) => {
             return bad(codes::INVALID_REQUEST, unserved);
         }
-        SessionField::Missing => return bad(codes::SERVER_ERROR, "Mcp-Session-Id is missing"),
+        SessionField::Missing => return bad(codes::SERVER_ERROR, "the session id is missing"),
         SessionField::Conflicting => {
-            return bad(codes::SERVER_ERROR, "Mcp-Session-Id names two sessions");
+            return bad(codes::SERVER_ERROR, "the request names two sessions");
         }
         SessionField::Foreign => return Err(Answer::no_session(id)),
         SessionField::Id(key) => key,
     };
     let Some(live) = shard.session(&key) else { return Err(Answer::no_session(id)) };
-    // Until its initialize is answered nobody but us knows the id.
-    if !live.look(|session| session.is_initialized() && session.ended().is_none()) {
+    // Until its initialize is answered nobody but us knows the id, except where the transport
+    // names it first. A session of one transport is none of the other's.
+    let http_sse = request.verb.is_http_sse();
+    let served = live.look(|session| {
+        session.ended().is_none()
+            && session.is_http_sse() == http_sse
+            && (http_sse || session.is_initialized())
+    });
+    if !served {
         return Err(Answer::no_session(id));
     }
     if let VersionField::Other(name) = &request.version
@@ -157,11 +190,7 @@ fn initialize(shard: &Rc<Shard>, message: &Envelope<'_>) -> Outcome {
         let status = Status::ServiceUnavailable;
         return Answer::error(status, message.id, codes::RESTARTED, reason).into();
     }
-    let Some(live) = shard.add_session() else {
-        let reason = "the server has as many sessions as it may";
-        let status = Status::ServiceUnavailable;
-        return Answer::error(status, message.id, codes::SERVER_ERROR, reason).into();
-    };
+    let Some(live) = shard.add_session(None) else { return no_room(message.id).into() };
     // Always JSON: its head carries the session's id.
     let accept = Accept { json: true, sse: false };
     let form = ReplyForm { accept, answers: Answers::Json };
@@ -172,6 +201,12 @@ fn initialize(shard: &Rc<Shard>, message: &Envelope<'_>) -> Outcome {
         Ok(Posted::Exchange(exchange)) => reply(shard, live, exchange),
         _ => Answer::no_session(None).into(),
     }
+}
+
+/// The process has as many sessions as it may.
+pub(super) fn no_room(id: Option<&str>) -> Answer {
+    let reason = "the server has as many sessions as it may";
+    Answer::error(Status::ServiceUnavailable, id, codes::SERVER_ERROR, reason)
 }
 
 /// A request of the revision that is not served, told apart so that a probing client falls back.

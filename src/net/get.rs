@@ -5,16 +5,17 @@ use std::rc::Rc;
 use tracing::{info, warn};
 
 use crate::http::response::Status;
+use crate::mcp::jsonrpc::codes;
 use crate::obs::counters::RequestKind;
-use crate::session::{Refusal, RefusalAnswer};
+use crate::session::{Refusal, RefusalAnswer, STANDALONE};
 use crate::shard::Shard;
 use crate::shard::live::Live;
 use crate::stream::Attached;
 use crate::stream::resume::Class;
 
 use super::answer::Answer;
-use super::dispatch::find;
-use super::request::Request;
+use super::dispatch::{find, no_room};
+use super::request::{Request, SessionField, Verb};
 
 /// What a GET leads to.
 pub(super) enum Opened {
@@ -33,6 +34,9 @@ pub(super) async fn open(shard: &Rc<Shard>, request: &Request) -> Opened {
     let cursor = request.cursor.as_deref();
     let kind = if cursor.is_some() { RequestKind::Resume } else { RequestKind::Get };
     shard.counters.request(kind);
+    if request.verb == Verb::OpenHttpSse && request.session == SessionField::Missing {
+        return open_http_sse(shard);
+    }
     let live = match find(shard, request, None, None) {
         Ok(live) => live,
         Err(answer) => return Opened::Answer(answer),
@@ -66,6 +70,23 @@ pub(super) async fn open(shard: &Rc<Shard>, request: &Request) -> Opened {
         }
         Err(None) => Opened::Superseded,
         Err(Some(refusal)) => refuse(shard, &live, cursor, refusal),
+    }
+}
+
+/// A new session of the HTTP+SSE transport, whose stream this connection has at once.
+fn open_http_sse(shard: &Rc<Shard>) -> Opened {
+    if shard.draining.get() {
+        let reason = "the server is shutting down";
+        let status = Status::ServiceUnavailable;
+        return Opened::Answer(Answer::error(status, None, codes::RESTARTED, reason));
+    }
+    let paths = shard.process.config.http_sse.as_ref();
+    let live = paths.and_then(|paths| shard.add_session(Some(paths)));
+    let Some(live) = live else { return Opened::Answer(no_room(None)) };
+    live.set_known();
+    match live.with(shard, |session, _, _| session.attach_first(STANDALONE)) {
+        Some(attached) => Opened::Attached(live, STANDALONE, attached),
+        None => Opened::Superseded,
     }
 }
 

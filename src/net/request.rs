@@ -1,11 +1,12 @@
 //! What one request head asks for, checked as far as a head can be. Pure.
 
 use crate::auth::origin::OriginPolicy;
+use crate::config::Config;
 use crate::http::request::{Framing, Head, Method, Version};
 use crate::http::response::Status;
 use crate::mcp::headers::{self, Accept, Single};
 use crate::mcp::revision;
-use crate::mcp::session_id::SessionId;
+use crate::mcp::session_id::{SESSION_ID_CHARS, SessionId};
 
 /// What the session header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +32,63 @@ pub(super) enum VersionField {
     Conflicting,
 }
 
-/// The MCP method of the endpoint.
+/// What is asked for, by path and method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Post,
     Get,
     Delete,
+    /// GET of the HTTP+SSE transport: a new session, or one that goes on after a cursor.
+    OpenHttpSse,
+    /// POST of the HTTP+SSE transport.
+    PostHttpSse,
+}
+
+impl Verb {
+    pub(super) fn is_http_sse(self) -> bool {
+        matches!(self, Self::OpenHttpSse | Self::PostHttpSse)
+    }
+}
+
+/// A path that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
+    Mcp,
+    HttpSseStream,
+    HttpSseMessages,
+}
+
+impl Endpoint {
+    fn find(path: &str, config: &Config) -> Option<Self> {
+        if path == config.path {
+            return Some(Self::Mcp);
+        }
+        let paths = config.http_sse.as_ref()?;
+        if path == paths.stream {
+            return Some(Self::HttpSseStream);
+        }
+        (path == paths.messages).then_some(Self::HttpSseMessages)
+    }
+
+    /// The methods of the path, as `Allow` lists them.
+    fn allow(self) -> &'static str {
+        match self {
+            Self::Mcp => "GET, POST, DELETE",
+            Self::HttpSseStream => "GET",
+            Self::HttpSseMessages => "POST",
+        }
+    }
+
+    fn verb(self, method: Method) -> Option<Verb> {
+        match (self, method) {
+            (Self::Mcp, Method::Post) => Some(Verb::Post),
+            (Self::Mcp, Method::Get) => Some(Verb::Get),
+            (Self::Mcp, Method::Delete) => Some(Verb::Delete),
+            (Self::HttpSseStream, Method::Get) => Some(Verb::OpenHttpSse),
+            (Self::HttpSseMessages, Method::Post) => Some(Verb::PostHttpSse),
+            _ => None,
+        }
+    }
 }
 
 /// A request whose head was acceptable.
@@ -60,6 +112,8 @@ pub(super) struct Frame {
     pub(super) expect_continue: bool,
     /// The answer has no body (HEAD).
     pub(super) head_only: bool,
+    /// The methods of the path, for a 405.
+    pub(super) allow: &'static str,
 }
 
 /// A refusal that the head alone decides.
@@ -70,7 +124,7 @@ pub(super) struct HeadRefusal {
 }
 
 impl Frame {
-    pub(super) fn of(head: &Head<'_>) -> Self {
+    pub(super) fn of(head: &Head<'_>, config: &Config) -> Self {
         Self {
             head_bytes: head.len,
             framing: head.framing,
@@ -78,6 +132,7 @@ impl Frame {
             keep_alive: head.keep_alive,
             expect_continue: head.expect_continue,
             head_only: head.method == Method::Head,
+            allow: Endpoint::find(head.path, config).map_or("", Endpoint::allow),
         }
     }
 }
@@ -86,7 +141,7 @@ impl Request {
     /// Checks a head, in the order of `docs/wire.md`: who asks, what for, in which form.
     pub(super) fn read(
         head: &Head<'_>,
-        path: &str,
+        config: &Config,
         origins: &OriginPolicy,
     ) -> Result<Self, HeadRefusal> {
         let refuse = |status, reason| Err(HeadRefusal { status, reason });
@@ -96,16 +151,13 @@ impl Request {
         if !origins.allows_host(head.host()) {
             return refuse(Status::Forbidden, "this host is not served here");
         }
-        if head.path != path {
+        let Some(endpoint) = Endpoint::find(head.path, config) else {
             return refuse(Status::NotFound, "nothing is served at this path");
-        }
-        let verb = match head.method {
-            Method::Post => Verb::Post,
-            Method::Get => Verb::Get,
-            Method::Delete => Verb::Delete,
-            _ => return refuse(Status::MethodNotAllowed, "the methods here are GET, POST, DELETE"),
         };
-        if verb == Verb::Post
+        let Some(verb) = endpoint.verb(head.method) else {
+            return refuse(Status::MethodNotAllowed, "this path does not serve this method");
+        };
+        if matches!(verb, Verb::Post | Verb::PostHttpSse)
             && !head.field("content-type").is_some_and(headers::is_json_content_type)
         {
             return refuse(Status::UnsupportedMediaType, "the body must be application/json");
@@ -113,20 +165,59 @@ impl Request {
         let accept = headers::accept(head.fields("accept"));
         let acceptable = match verb {
             Verb::Post => accept.json || accept.sse,
-            Verb::Get => accept.sse,
-            Verb::Delete => true,
+            Verb::Get | Verb::OpenHttpSse => accept.sse,
+            Verb::Delete | Verb::PostHttpSse => true,
         };
         if !acceptable {
             let reason = "the answer is text/event-stream, or application/json for a POST";
             return refuse(Status::NotAcceptable, reason);
         }
-        Ok(Self {
+        let mut request = Self {
             verb,
             accept,
-            session: session_field(head),
-            version: version_field(head),
+            session: SessionField::Missing,
+            version: VersionField::Served,
             cursor: cursor(head, verb),
-        })
+        };
+        match verb {
+            Verb::OpenHttpSse => request.take_scope(),
+            Verb::PostHttpSse => request.session = session_query(head.query),
+            _ => {
+                request.session = session_field(head);
+                request.version = version_field(head);
+            }
+        }
+        Ok(request)
+    }
+}
+
+impl Request {
+    /// The session that an HTTP+SSE cursor begins with; the rest is the cursor itself.
+    fn take_scope(&mut self) {
+        let Some(raw) = self.cursor.take() else { return };
+        let scope = raw.split_at_checked(SESSION_ID_CHARS);
+        let parts = scope.and_then(|(id, rest)| Some((SessionId::parse(id)?, rest)));
+        match parts.and_then(|(id, rest)| Some((id, rest.strip_prefix(b".")?))) {
+            Some((id, rest)) => {
+                self.session = SessionField::Id(id);
+                self.cursor = Some(rest.into());
+            }
+            None => self.session = SessionField::Foreign,
+        }
+    }
+}
+
+/// `sessionId` of an HTTP+SSE POST. Its characters need no percent-encoding.
+fn session_query(query: Option<&str>) -> SessionField {
+    let pairs = query.unwrap_or_default().split('&');
+    let mut values = pairs.filter_map(|pair| pair.strip_prefix("sessionId="));
+    match (values.next(), values.next()) {
+        (None, _) => SessionField::Missing,
+        (Some(_), Some(_)) => SessionField::Conflicting,
+        (Some(text), None) => match SessionId::parse(text.as_bytes()) {
+            Some(id) => SessionField::Id(id),
+            None => SessionField::Foreign,
+        },
     }
 }
 
@@ -151,7 +242,7 @@ fn version_field(head: &Head<'_>) -> VersionField {
 }
 
 fn cursor(head: &Head<'_>, verb: Verb) -> Option<Box<[u8]>> {
-    if verb != Verb::Get {
+    if !matches!(verb, Verb::Get | Verb::OpenHttpSse) {
         return None;
     }
     match headers::last_event_id(head.fields("last-event-id")) {

@@ -71,6 +71,21 @@ impl Session {
         }
     }
 
+    /// A POST of the HTTP+SSE transport: every answer goes to the session's one stream.
+    pub fn handle_http_sse_post(
+        &mut self,
+        now: Instant,
+        message: &Message<'_>,
+        upstream: &mut impl Upstream,
+    ) -> Result<(), PostRefusal> {
+        let accept = Accept { json: false, sse: false };
+        let form = ReplyForm { accept, answers: Answers::Json };
+        if let Posted::Exchange(key) = self.handle_post(now, message, form, upstream)? {
+            self.abandon(key);
+        }
+        Ok(())
+    }
+
     /// The reply as it stands; JSON and streams are handed out once.
     pub fn reply(&mut self, key: ExchangeKey) -> Reply {
         let Some(exchange) = self.calls.exchanges.get_mut(&key) else { return Reply::Gone };

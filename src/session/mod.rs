@@ -109,6 +109,8 @@ pub struct Session {
     used: Instant,
     timeout: Instant,
     ended: Option<Ended>,
+    /// Of an HTTP+SSE session: where its client posts. Its one stream carries everything.
+    endpoint: Option<Box<str>>,
 }
 
 /// Getters.
@@ -130,9 +132,42 @@ impl Session {
             used: now,
             timeout,
             ended: None,
+            endpoint: None,
         };
         session.add_stream(Box::default());
         session
+    }
+
+    /// A session of the HTTP+SSE transport (MCP 2024-11-05), whose client posts to `endpoint`. Its
+    /// event ids begin with the session's id, because its client names no session when it comes
+    /// back.
+    pub fn new_http_sse(
+        id: SessionId,
+        settings: Rc<Settings>,
+        now: Instant,
+        endpoint: String,
+    ) -> Self {
+        let mut session = Self::new(id, settings, now);
+        session.endpoint = Some(endpoint.into());
+        if let Some(entry) = session.streams.get_mut(STANDALONE) {
+            let mut scope = id.write().to_vec();
+            scope.push(b'.');
+            entry.scope = scope.into();
+        }
+        // Without a connection there is no way to post a second GET to: it is kept no longer than
+        // what it holds.
+        session.timeout = now + session.idle_timeout();
+        session
+    }
+
+    /// Whether it is of the HTTP+SSE transport.
+    pub fn is_http_sse(&self) -> bool {
+        self.endpoint.is_some()
+    }
+
+    fn idle_timeout(&self) -> Duration {
+        let limits = &self.settings.limits;
+        if self.is_http_sse() { limits.retention } else { limits.idle_timeout }
     }
 
     /// The session's id, a secret.
@@ -281,7 +316,7 @@ impl Session {
         if in_use {
             self.used = now;
         }
-        let idle_at = self.used + self.settings.limits.idle_timeout;
+        let idle_at = self.used + self.idle_timeout();
         if now >= idle_at {
             self.end(Ended::Idle);
         }
@@ -295,7 +330,7 @@ impl Session {
 
     fn add_stream(&mut self, ids: Box<[Box<str>]>) -> u32 {
         let token = self.mint(self.streams.next());
-        self.streams.add(token, ids)
+        self.streams.add(token, Box::default(), ids)
     }
 
     fn mint(&self, stream: u32) -> Token {
@@ -452,7 +487,7 @@ impl Session {
             entry.stream.handle_closed(generation, acked);
             self.used = now;
             let expires = self.streams.expires(self.settings.limits.retention);
-            let idle = now + self.settings.limits.idle_timeout;
+            let idle = now + self.idle_timeout();
             self.expect_timeout(expires.unwrap_or(idle).min(idle));
         }
     }

@@ -122,9 +122,14 @@ impl Session {
     pub fn prologue(&self, stream: u32, attached: &Attached, out: &mut Vec<u8>) {
         let Some(entry) = self.streams.get(stream) else { return };
         let mut id = Vec::with_capacity(EVENT_ID_BYTES_MAX);
-        entry.token.push_id(attached.after, &mut id);
-        let with_data = self.revision.has_empty_priming();
-        sse::priming(out, &id, Some(RETRY_MS), with_data);
+        entry.push_id(attached.after, &mut id);
+        match &self.endpoint {
+            Some(uri) => sse::endpoint(out, &id, RETRY_MS, uri.as_bytes()),
+            None => {
+                let with_data = self.revision.has_empty_priming();
+                sse::priming(out, &id, Some(RETRY_MS), with_data);
+            }
+        }
         if let Some((first, last)) = attached.gap {
             let mut marker = Vec::with_capacity(256);
             let data = format!(
@@ -180,7 +185,7 @@ impl Session {
         let answer = if stream == STANDALONE {
             if let Some(entry) = self.streams.get(stream) {
                 let mut id = Vec::with_capacity(EVENT_ID_BYTES_MAX);
-                entry.token.push_id(floor - 1, &mut id);
+                entry.push_id(floor - 1, &mut id);
                 data.push_str(&format!(r#","resume_from":"{}""#, id.escape_ascii()));
             }
             data.push('}');

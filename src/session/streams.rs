@@ -26,12 +26,22 @@ pub struct Entry {
     pub stream: Stream,
     /// The token of its event ids.
     pub token: Token,
+    /// What stands before the token in the ids; nothing but in HTTP+SSE sessions.
+    pub scope: Box<[u8]>,
     /// The raw ids of the requests that it answers; none for the standalone stream.
     pub ids: Box<[Box<str>]>,
     /// The current connection should end in the planned way, once it has sent what is logged.
     pub planned_close: bool,
     reattached: u32,
     reattached_at: Option<Instant>,
+}
+
+impl Entry {
+    /// Appends the id of event `number`, as the client sees it.
+    pub fn push_id(&self, number: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.scope);
+        self.token.push_id(number, out);
+    }
 }
 
 /// What is kept of a stream whose events are gone, so that a cursor can be answered in-band.
@@ -67,13 +77,20 @@ impl Streams {
         }
     }
 
-    pub(super) fn add(&mut self, token: Token, ids: Box<[Box<str>]>) -> u32 {
+    pub(super) fn add(&mut self, token: Token, scope: Box<[u8]>, ids: Box<[Box<str>]>) -> u32 {
         let number = self.next;
         self.next += 1;
         self.done.streams_started += 1;
         let stream = Stream::default();
-        let entry =
-            Entry { stream, token, ids, planned_close: false, reattached: 0, reattached_at: None };
+        let entry = Entry {
+            stream,
+            token,
+            scope,
+            ids,
+            planned_close: false,
+            reattached: 0,
+            reattached_at: None,
+        };
         self.map.insert(number, Box::new(entry));
         number
     }
@@ -140,11 +157,11 @@ impl Streams {
     ) -> u64 {
         let entry = self.map.get_mut(&number).expect("a message goes to a stream that is there");
         let before = entry.stream.bytes();
-        let prefix = entry.token.as_bytes();
+        let (scope, token) = (&entry.scope, entry.token.as_bytes());
         let hint = hint + EVENT_OVERHEAD_BYTES as usize;
-        let event = entry
-            .stream
-            .append(now, hint, |event, out| sse::event_with(out, prefix, event, payload));
+        let event = entry.stream.append(now, hint, |event, out| {
+            sse::event_with(out, [scope, token], event, payload);
+        });
         let added = entry.stream.bytes() - before;
         self.bytes += added;
         self.done.events += 1;

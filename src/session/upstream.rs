@@ -71,6 +71,11 @@ impl Session {
             self.forget_if_taken(key);
             return true;
         }
+        if self.is_http_sse() {
+            self.forget_if_taken(key);
+            self.log(now, STANDALONE, hint + call.id.len(), |out| payload(&call.id, out));
+            return true;
+        }
         self.start(now, key);
         let number = self.stream_of(key);
         self.log(now, number, hint + call.id.len(), |out| payload(&call.id, out));

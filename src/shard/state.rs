@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tracing::{info, warn};
 
 use crate::auth::origin::OriginPolicy;
-use crate::config::{Config, UpstreamConfig};
+use crate::config::{Config, HttpSsePaths, UpstreamConfig};
 use crate::http::response::DateCache;
 use crate::mcp::session_id::SessionId;
 use crate::net::handle::Handle;
@@ -234,8 +234,9 @@ impl Shard {
         self.sessions.borrow().get(&id.random).cloned()
     }
 
-    /// A new session, owned by this shard; none where the process has as many as it may.
-    pub fn add_session(self: &Rc<Self>) -> Option<Rc<Live>> {
+    /// A new session, owned by this shard; none where the process has as many as it may. With
+    /// `http_sse` it is one of that transport.
+    pub fn add_session(self: &Rc<Self>, http_sse: Option<&HttpSsePaths>) -> Option<Rc<Live>> {
         let most = self.settings.limits.sessions;
         let counted = &self.process.sessions;
         if counted.fetch_add(1, Ordering::Relaxed) >= most {
@@ -246,7 +247,11 @@ impl Shard {
         let mut random = [0; 16];
         self.random.borrow_mut().fill(&mut random);
         let id = SessionId::from_random(self.index, random);
-        let session = Session::new(id, Rc::clone(&self.settings), now);
+        let settings = Rc::clone(&self.settings);
+        let session = match http_sse {
+            None => Session::new(id, settings, now),
+            Some(paths) => Session::new_http_sse(id, settings, now, paths.endpoint(&id.write())),
+        };
         let behind = match &self.process.config.upstream {
             UpstreamConfig::Builtin => Behind::InProcess(Box::new(InProcess::default())),
             UpstreamConfig::Stdio { .. } => {
