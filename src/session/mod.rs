@@ -21,7 +21,7 @@ mod calls;
 mod client;
 mod effect;
 #[cfg(test)]
-mod regressions;
+mod regression_tests;
 mod resume;
 mod streams;
 pub mod table;

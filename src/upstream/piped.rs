@@ -452,6 +452,6 @@ fn splice_number(text: &str, span: Option<&str>, number: u64, out: &mut Vec<u8>)
 }
 
 #[cfg(test)]
-mod regressions;
+mod regression_tests;
 #[cfg(test)]
 mod tests;

@@ -59,9 +59,9 @@ fn streams_of_cancelled_calls_are_bounded() {
     for id in 0..FINISHED_STREAMS_MAX + 100 {
         let call = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call"}}"#);
         post(&mut session, now, &mut upstream, &call, true);
-        let cancel = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
-        );
+        let params = format!(r#"{{"requestId":{id}}}"#);
+        let method = "notifications/cancelled";
+        let cancel = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
         post(&mut session, now, &mut upstream, &cancel, true);
         settle(&mut session, now, &mut upstream);
     }

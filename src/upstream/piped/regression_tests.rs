@@ -22,7 +22,10 @@ fn post(session: &mut Session, now: Instant, piped: &mut Piped, text: &str) -> u
     }
 }
 
-const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
+const INITIALIZE: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","#,
+    r#""params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#,
+);
 const CALL: &str = r#"{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"x"}}"#;
 
 fn started(now: Instant) -> (Session, Piped) {
