@@ -46,6 +46,10 @@ pub const PRODUCER_RING_SLOTS: usize = 256;
 pub const PRODUCERS_MAX: usize = 16 * 1024;
 /// Commands that wait in one shard's mailbox.
 pub const MAILBOX_COMMANDS_MAX: usize = PRODUCERS_MAX + 64;
+/// Requests of one session's upstream that its client has not answered.
+pub const ASKED_MAX: usize = 4096;
+/// The most that the bounds of one message and one body may be set to, bytes.
+pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// Tombstones kept in one session: streams whose events are gone but whose ids can be answered.
 pub const TOMBSTONES_MAX: usize = 256;
 /// Finished streams kept in one session.
@@ -139,10 +143,19 @@ impl Limits {
                 wrong.push(sentence);
             }
         };
+        // A message also grows by the client's own id and token, which take the places of ours.
+        let overhead = EVENT_OVERHEAD_BYTES + 2 * RPC_ID_BYTES_MAX as u64;
         must(
-            self.event_bytes as u64 + EVENT_OVERHEAD_BYTES <= self.stream_bytes,
+            self.event_bytes.max(self.body_bytes) <= MESSAGE_BYTES_MAX,
             format!(
-                "--event-bytes ({}) and {EVENT_OVERHEAD_BYTES} bytes of framing must fit into \
+                "--event-bytes ({}) and --body-bytes ({}) must not exceed {MESSAGE_BYTES_MAX}",
+                self.event_bytes, self.body_bytes
+            ),
+        );
+        must(
+            self.event_bytes as u64 + overhead <= self.stream_bytes,
+            format!(
+                "--event-bytes ({}) and {overhead} bytes of framing must fit into \
                  --stream-bytes ({}): the largest event must fit into one stream's log",
                 self.event_bytes, self.stream_bytes
             ),

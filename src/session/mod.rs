@@ -165,6 +165,11 @@ impl Session {
         self.endpoint.is_some()
     }
 
+    /// How long the upstream may take for `initialize`.
+    pub fn init_timeout(&self) -> Duration {
+        self.settings.limits.init_timeout
+    }
+
     fn idle_timeout(&self) -> Duration {
         let limits = &self.settings.limits;
         if self.is_http_sse() { limits.retention } else { limits.idle_timeout }

@@ -74,7 +74,12 @@ impl Session {
         };
         match Takeover::begin(&mut entry.stream, Start::After(number)) {
             Ok(takeover) => Ok((stream, takeover)),
-            Err(class) => Err(self.refuse(stream, number, class, raw)),
+            Err(class) => {
+                if class == Class::FinishedSeen {
+                    entry.stream.handle_named(number);
+                }
+                Err(self.refuse(stream, number, class, raw))
+            }
         }
     }
 

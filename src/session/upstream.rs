@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::limits::ASKED_MAX;
 use crate::mcp::jsonrpc::{self, Envelope, codes};
 
 use super::Session;
@@ -134,7 +135,7 @@ impl Session {
     }
 
     /// A request of the upstream to the client. `payload` writes it for the id that the client
-    /// sees.
+    /// sees. False where too many are open ([`ASKED_MAX`]).
     pub fn ask(
         &mut self,
         now: Instant,
@@ -143,7 +144,10 @@ impl Session {
         incarnation: u32,
         hint: usize,
         payload: impl FnOnce(u64, &mut Vec<u8>),
-    ) {
+    ) -> bool {
+        if self.calls.asked.len() >= ASKED_MAX {
+            return false;
+        }
         let timeout = self.settings.limits.server_request_timeout;
         let (key, deadline) = self.calls.ask(now, id, incarnation, timeout);
         self.expect_timeout(deadline);
@@ -151,6 +155,7 @@ impl Session {
         if let Some(asked) = self.calls.asked.get_mut(&key) {
             asked.at = at;
         }
+        true
     }
 
     /// The upstream takes its request `id` back: `payload` writes the notification for the id

@@ -33,6 +33,9 @@ use super::{Process, Shard, driver, producers, task};
 /// children's grace comes on top.
 const DRAIN_SLACK: Duration = Duration::from_secs(5);
 
+/// How long shards have to kill their children when the process ends at once.
+const KILL_TIME: Duration = Duration::from_millis(100);
+
 /// What a child's environment has of ours without being asked for.
 const CHILD_ENV: [&str; 11] = [
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TMPDIR",
@@ -116,14 +119,28 @@ impl Running {
             }
             if let Ok(second) = self.signals.try_recv() {
                 warn!(signal = second, "a second signal: stopping at once");
+                self.kill_children();
                 return 128 + second;
             }
             if Instant::now() > last {
                 error!(waiting, "shards did not drain in time");
+                self.kill_children();
                 return 1;
             }
         }
         0
+    }
+
+    /// Kills every child that is left, as far as the shards still listen.
+    fn kill_children(&self) {
+        if self.process.spawner.is_none() {
+            return;
+        }
+        for mailbox in &self.process.mailboxes {
+            // A full mailbox is one that nobody reads.
+            let _ = mailbox.try_send(Letter::Kill);
+        }
+        thread::sleep(KILL_TIME);
     }
 
     /// What they share, for the line at the end.

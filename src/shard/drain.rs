@@ -79,6 +79,17 @@ async fn end_children(shard: &Rc<Shard>) {
     }
 }
 
+/// Kills every child: nobody will be there to stop it.
+pub(super) fn kill_children(shard: &Rc<Shard>) {
+    for live in shard.sessions() {
+        live.kill_child();
+    }
+    for child in shard.take_closing() {
+        child.kill();
+        shard.keep_until_closed(child);
+    }
+}
+
 /// Connections between requests end at once.
 fn close_idle(shard: &Rc<Shard>) {
     for handle in shard.connections() {

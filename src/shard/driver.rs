@@ -47,7 +47,8 @@ fn run_slices(shard: &Rc<Shard>) -> bool {
         match work {
             Work::Session(live) => live.run(shard),
             Work::Producer(key) => {
-                if shard.producers.drain(shard, key) {
+                let more = task::contain("producer", || shard.producers.drain(shard, key));
+                if more == Some(true) {
                     shard.add_work(Work::Producer(key));
                 }
             }
@@ -67,6 +68,7 @@ pub async fn read_mail(shard: Rc<Shard>, mut receiver: Receiver<Letter>) {
             match letter {
                 Letter::Connection(arrived) => conn::start(&shard, *arrived),
                 Letter::Producer(key) => shard.add_work(Work::Producer(key)),
+                Letter::Kill => super::drain::kill_children(&shard),
                 Letter::Drain(deadline) => {
                     let drain = super::drain::drain(Rc::clone(&shard), deadline);
                     task::spawn("drain", drain, || {});

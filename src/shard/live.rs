@@ -290,17 +290,16 @@ impl Live {
         self.waits.borrow_mut().remove(&exchange);
     }
 
-    /// One slice of what the built-in server has to produce.
+    /// One slice of what the built-in server has to produce, or what a pipe's time has come for.
     pub fn run(self: &Rc<Self>, shard: &Rc<Shard>) {
         self.runnable.set(false);
         // Its client is gone for good: nothing of what it asked for is of use to anybody.
         if self.look(|session| session.ended().is_some()) {
             return;
         }
-        self.with_contained(shard, |session, behind, now| {
-            if let Behind::InProcess(server) = behind {
-                server.run(session, now, WRITE_BYTES_MAX);
-            }
+        self.with_contained(shard, |session, behind, now| match behind {
+            Behind::InProcess(server) => server.run(session, now, WRITE_BYTES_MAX),
+            Behind::Piped(piped) => piped.handle_timeout(now),
         });
     }
 
@@ -328,6 +327,13 @@ impl Live {
                 piped.handle_started(now);
             }
         });
+    }
+
+    /// Kills the child, if there is one.
+    pub fn kill_child(&self) {
+        if let Some(child) = &*self.child.borrow() {
+            child.kill();
+        }
     }
 
     /// The child could not be started, or is gone.
@@ -458,6 +464,15 @@ impl Live {
             Behind::Piped(piped) => {
                 if piped.poll_spawn() {
                     shard.spawn_child(self);
+                }
+                if let Some(at) = piped.timeout().and_then(|at| self.run_timer.set(at)) {
+                    shard.insert_timer(at, TimerKey::Run(self.key));
+                }
+                if piped.poll_kill()
+                    && let Some(child) = &*self.child.borrow()
+                {
+                    warn!(session = %self.short, "a restarted child did not let itself be set up");
+                    child.kill();
                 }
                 if let Some(child) = &*self.child.borrow() {
                     while let Some(line) = piped.poll_line() {

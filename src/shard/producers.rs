@@ -52,6 +52,7 @@ pub struct Producers {
 }
 
 struct MailBell {
+    event_bytes_max: usize,
     mailbox: Arc<Mailbox<Letter>>,
     key: u64,
     queued: Arc<AtomicBool>,
@@ -67,6 +68,10 @@ impl Bell for MailBell {
 
     fn may_wait(&self) -> bool {
         !ON_SHARD.get()
+    }
+
+    fn event_bytes_max(&self) -> usize {
+        self.event_bytes_max
     }
 }
 
@@ -84,7 +89,8 @@ impl Producers {
         let (producer, consumer) = Ring::with_slots(PRODUCER_RING_SLOTS);
         let number = shard.key();
         let mailbox = Arc::clone(&shard.process.mailboxes[usize::from(shard.index)]);
-        let bell = MailBell { mailbox, key: number, queued: Arc::clone(&queued) };
+        let event_bytes_max = shard.settings.limits.event_bytes;
+        let bell = MailBell { event_bytes_max, mailbox, key: number, queued: Arc::clone(&queued) };
         let (live, outbound_started) = (Rc::downgrade(live), Arc::clone(&started));
         ends.insert(number, End { consumer, queued, started, live, about });
         Some(OutboundStream::new(producer, Box::new(bell), outbound_started, key))

@@ -315,7 +315,7 @@ impl Stream {
     }
 
     /// The client has named `number`: it has everything up to there.
-    fn handle_named(&mut self, number: u64) {
+    pub fn handle_named(&mut self, number: u64) {
         self.named = self.named.max(number);
         self.update_receipts();
     }

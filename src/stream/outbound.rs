@@ -53,6 +53,8 @@ pub trait Bell: Send + Sync {
     fn ring(&self);
     /// Whether this thread may wait for the owner; false on every shard's thread.
     fn may_wait(&self) -> bool;
+    /// Bytes of the largest message that the stream's log takes.
+    fn event_bytes_max(&self) -> usize;
 }
 
 /// The stream takes no more: it has its final response, or its session is over.
@@ -67,13 +69,26 @@ impl fmt::Display for Closed {
 
 impl std::error::Error for Closed {}
 
-/// Why an event was not taken at once.
+/// Why an event was not taken. Only [`OutboundStream::try_write_event`] says `Full`.
 #[derive(Debug)]
 pub enum NotTaken {
     /// The ring is full: here is the event again.
     Full(Bytes),
     /// The stream takes no more.
     Closed,
+    /// The message is larger than an event may be.
+    TooLarge {
+        /// Its bytes.
+        bytes: usize,
+        /// The most there may be.
+        most: usize,
+    },
+}
+
+impl From<Closed> for NotTaken {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
 }
 
 struct Inner {
@@ -122,20 +137,22 @@ impl OutboundStream {
     /// Logs one message, a JSON text; waits while the ring is full.
     ///
     /// # Errors
-    /// [`Closed`], also where it was waiting.
+    /// [`NotTaken`]; closed also where it was waiting.
     ///
     /// # Panics
     /// On a shard's thread, which would wait for itself.
-    pub fn write_event(&self, message: impl Into<Bytes>) -> Result<(), Closed> {
-        self.push(Op::Event(message.into(), None))
+    pub fn write_event(&self, message: impl Into<Bytes>) -> Result<(), NotTaken> {
+        let message = self.fitting(message)?;
+        Ok(self.push(Op::Event(message, None))?)
     }
 
     /// As [`OutboundStream::write_event`], and `tell` says how far it has come, exactly once.
     ///
     /// # Errors
-    /// [`Closed`]: then nobody is told.
-    pub fn write_event_told(&self, message: impl Into<Bytes>, tell: Tell) -> Result<(), Closed> {
-        self.push(Op::Event(message.into(), Some(tell)))
+    /// [`NotTaken`]: then nobody is told.
+    pub fn write_event_told(&self, message: impl Into<Bytes>, tell: Tell) -> Result<(), NotTaken> {
+        let message = self.fitting(message)?;
+        Ok(self.push(Op::Event(message, Some(tell)))?)
     }
 
     /// Logs one message if the ring has room now. For any thread.
@@ -143,7 +160,7 @@ impl OutboundStream {
     /// # Errors
     /// [`NotTaken`], with the message where there was no room.
     pub fn try_write_event(&self, message: impl Into<Bytes>) -> Result<(), NotTaken> {
-        match self.0.producer.try_push(Op::Event(message.into(), None)) {
+        match self.0.producer.try_push(Op::Event(self.fitting(message)?, None)) {
             Ok(()) => {
                 self.0.bell.ring();
                 Ok(())
@@ -156,10 +173,10 @@ impl OutboundStream {
     /// As [`OutboundStream::write_event`], for a task: it waits without blocking its thread.
     ///
     /// # Errors
-    /// [`Closed`], also where it was waiting.
-    pub async fn write_event_async(&self, message: impl Into<Bytes>) -> Result<(), Closed> {
-        let pushed = self.0.producer.push(Op::Event(message.into(), None)).await;
-        self.rung(pushed.map_err(|_| Closed))
+    /// [`NotTaken`]; closed also where it was waiting.
+    pub async fn write_event_async(&self, message: impl Into<Bytes>) -> Result<(), NotTaken> {
+        let pushed = self.0.producer.push(Op::Event(self.fitting(message)?, None)).await;
+        Ok(self.rung(pushed.map_err(|_| Closed))?)
     }
 
     /// Starts the stream and sends a comment, which is not logged; line breaks are flattened, and
@@ -190,6 +207,14 @@ impl OutboundStream {
     /// The stream's name in its event ids; none for the standalone stream.
     pub fn stream_key(&self) -> Option<&str> {
         self.0.key.as_deref()
+    }
+
+    fn fitting(&self, message: impl Into<Bytes>) -> Result<Bytes, NotTaken> {
+        let (message, most) = (message.into(), self.0.bell.event_bytes_max());
+        match message.len() {
+            bytes if bytes > most => Err(NotTaken::TooLarge { bytes, most }),
+            _ => Ok(message),
+        }
     }
 
     fn push(&self, op: Op) -> Result<(), Closed> {

@@ -162,6 +162,7 @@ impl Sink for Wire<'_> {
     fn request(&mut self, about: About, id: u64, method: &str, params: &[u8]) {
         let hint = params.len() + method.len() + 96;
         let params = String::from_utf8_lossy(params);
+        // Never too many: each asks for an open call, and those have a lower bound.
         self.session.ask(self.now, about, &id.to_string(), 0, hint, |key, out| {
             jsonrpc::request(out, itoa::Buffer::new().format(key), method, Some(&params));
         });

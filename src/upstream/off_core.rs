@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::mcp::jsonrpc;
-use crate::stream::outbound::{Closed, OutboundStream};
+use crate::stream::outbound::{NotTaken, OutboundStream};
 
 use super::builtin::push_padded_params;
 use super::builtin::tools::Flood;
@@ -25,7 +25,7 @@ pub fn start(out: OutboundStream, flood: Flood) -> io::Result<()> {
     }
     let started = thread::Builder::new().name("producer".into()).spawn(move || {
         // Closed: the call was cancelled or its session ended, and nobody wants the rest.
-        let _: Result<(), Closed> = produce(&out, flood);
+        let _: Result<(), NotTaken> = produce(&out, flood);
         THREADS.fetch_sub(1, Ordering::Relaxed);
     });
     started.map(drop).inspect_err(|_| {
@@ -33,7 +33,7 @@ pub fn start(out: OutboundStream, flood: Flood) -> io::Result<()> {
     })
 }
 
-fn produce(out: &OutboundStream, flood: Flood) -> Result<(), Closed> {
+fn produce(out: &OutboundStream, flood: Flood) -> Result<(), NotTaken> {
     out.start()?;
     let mut params = Vec::new();
     for seq in 1..=flood.count {
@@ -48,5 +48,5 @@ fn produce(out: &OutboundStream, flood: Flood) -> Result<(), Closed> {
     }
     let count = flood.count;
     let text = format!(r#"{{"content":[{{"type":"text","text":"{count} events sent"}}]}}"#);
-    out.respond(text)
+    Ok(out.respond(text)?)
 }

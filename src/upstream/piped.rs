@@ -77,6 +77,9 @@ pub struct Piped {
     queued: usize,
     queued_max: usize,
     spawn: bool,
+    /// Until when a restarted child has to be set up.
+    setup_by: Option<Instant>,
+    kill: bool,
 }
 
 impl Piped {
@@ -96,6 +99,8 @@ impl Piped {
             queued: 0,
             queued_max,
             spawn: true,
+            setup_by: None,
+            kill: false,
         }
     }
 
@@ -107,6 +112,25 @@ impl Piped {
     /// Whether a child should be started now; true once per wish.
     pub fn poll_spawn(&mut self) -> bool {
         std::mem::take(&mut self.spawn)
+    }
+
+    /// Whether the child should be killed: it has not let itself be set up. True once per wish.
+    pub fn poll_kill(&mut self) -> bool {
+        std::mem::take(&mut self.kill)
+    }
+
+    /// When [`Piped::handle_timeout`] wants to be called.
+    pub fn timeout(&self) -> Option<Instant> {
+        self.setup_by
+    }
+
+    /// Time has passed: a restarted child that has not answered its set-up is given up, and its
+    /// exit answers the calls that wait for it.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.setup_by.is_some_and(|by| by <= now) {
+            self.setup_by = None;
+            self.kill = true;
+        }
     }
 
     /// The next line for the child's stdin, with its newline.
@@ -129,6 +153,7 @@ impl Piped {
         self.lines.clear();
         self.held.clear();
         self.queued = 0;
+        self.setup_by = None;
         // One that was never set up has not even lived.
         let young = now.saturating_duration_since(self.started) < CRASH_WINDOW;
         let early = young || self.state == State::SettingUp;
@@ -186,16 +211,28 @@ impl Piped {
             Kind::Response => self.handle_response(session, now, message),
             Kind::Notification => self.handle_notification(session, now, message),
             Kind::Request => {
-                let id = message.id.unwrap_or_default();
-                let about = session.unrelated();
-                let hint = message.text.len() + 20;
-                session.ask(now, about, id, self.incarnation, hint, |key, out| {
-                    splice_number(message.text, message.id, key, out);
-                });
+                self.pass_request(session, now, message);
                 true
             }
         };
         if routed { Heard::Routed } else { Heard::Unclaimed }
+    }
+
+    /// A request of the child goes to the client, unless too many of them are open.
+    fn pass_request(&mut self, session: &mut Session, now: Instant, message: &Envelope<'_>) {
+        let id = message.id.unwrap_or_default();
+        let about = session.unrelated();
+        let hint = message.text.len() + 20;
+        let asked = session.ask(now, about, id, self.incarnation, hint, |key, out| {
+            splice_number(message.text, message.id, key, out);
+        });
+        if !asked {
+            let mut line = Vec::with_capacity(160);
+            let reason = "the client has too many requests of this server to answer";
+            jsonrpc::error(&mut line, Some(id), codes::SERVER_ERROR, reason, None);
+            line.push(b'\n');
+            self.queue_now(line);
+        }
     }
 
     fn handle_response(
@@ -272,6 +309,7 @@ impl Piped {
             return session.end(Ended::UpstreamLost);
         }
         self.state = State::Again;
+        self.setup_by = None;
         for line in self.setup.lines_after_initialize() {
             self.queue_now(line);
         }
@@ -279,12 +317,13 @@ impl Piped {
     }
 
     /// Makes sure that there is a child, or that one will come; false while it may not.
-    fn ensure_child(&mut self, now: Instant) -> bool {
+    fn ensure_child(&mut self, session: &Session, now: Instant) -> bool {
         let State::Dead(from) = self.state else { return true };
         if now < from {
             return false;
         }
         self.state = State::SettingUp;
+        self.setup_by = Some(now + session.init_timeout());
         self.spawn = true;
         if let Some(line) = self.setup.initialize_line(SETUP_ID) {
             self.queue_now(line);
@@ -315,7 +354,7 @@ impl Upstream for Piped {
         call: CallKey,
         message: &Envelope<'_>,
     ) {
-        if !self.ensure_child(now) {
+        if !self.ensure_child(session, now) {
             let reason = "the server keeps crashing; it is restarted after a pause";
             let data = r#"{"reason":"upstream_lost"}"#;
             session.respond_error(now, call, codes::UPSTREAM_LOST, reason, Some(data));
@@ -403,7 +442,8 @@ impl Upstream for Piped {
                 line.push(b'\n');
             }
         }
-        self.queue(line);
+        // Not held back: the child that asked may wait for it before it lets itself be set up.
+        self.queue_now(line);
     }
 }
 

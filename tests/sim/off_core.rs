@@ -22,6 +22,9 @@ pub struct OffCore {
     closed: bool,
 }
 
+/// Far above any payload of the simulator.
+const EVENT_BYTES_MAX: usize = 1 << 30;
+
 struct Flag(Arc<AtomicBool>);
 
 impl Bell for Flag {
@@ -31,6 +34,10 @@ impl Bell for Flag {
 
     fn may_wait(&self) -> bool {
         false
+    }
+
+    fn event_bytes_max(&self) -> usize {
+        EVENT_BYTES_MAX
     }
 }
 
@@ -72,6 +79,9 @@ impl World {
                     same("accepted", "events in a full ring", off_core.accepted.len(), SLOTS);
                     self.coverage.mark("producer ring full");
                     return;
+                }
+                Err(NotTaken::TooLarge { bytes, most }) => {
+                    violated("accepted", format!("{bytes} bytes are more than {most}"));
                 }
                 Err(NotTaken::Closed) => {
                     same("accepted", "whether it is closed", true, off_core.closed);
