@@ -228,20 +228,27 @@ fn listen_all(address: SocketAddr, count: usize) -> Result<Vec<OwnedFd>, String>
     Ok(listeners)
 }
 
-/// Reads the signals that mean something on a thread of their own.
+/// Reads the signals that mean something on a thread of their own, which never ends. When this
+/// returns no thread can take one of them for itself.
 fn watch_signals() -> io::Result<Receiver<i32>> {
     let mut file = std::fs::File::from(OwnedFd::from(SignalFd::new(&SIGNALS)?));
     let (sender, receiver) = mpsc::channel();
+    let (ready, started) = mpsc::channel();
     thread::Builder::new().name("signals".into()).spawn(move || {
+        // The starter waits for it.
+        let _ = ready.send(signal::receive(&SIGNALS));
         let mut record = [0; signal::RECORD_BYTES];
-        while io::Read::read_exact(&mut file, &mut record).is_ok() {
-            if let Some(number) = signal::decode(&record)
-                && sender.send(number).is_err()
+        loop {
+            if io::Read::read_exact(&mut file, &mut record).is_ok()
+                && let Some(number) = signal::decode(&record)
             {
-                return;
+                // Nobody listens any more only while the process exits.
+                let _ = sender.send(number);
             }
         }
     })?;
+    let gone = |_| io::Error::other("the thread for signals is gone");
+    started.recv().map_err(gone)??;
     Ok(receiver)
 }
 

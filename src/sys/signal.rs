@@ -1,11 +1,14 @@
 //! Signals as data: blocked in every thread, read from a signalfd(2) by one task.
 //!
 //! A mask is inherited by threads and by children. So: [`block`] in `main` before any thread is
-//! made, [`unblock_all`] in the thread that spawns children.
+//! made, [`unblock_all`] in the thread that spawns children. The kernel hands a signal to a thread
+//! that does not block it, so the spawning thread would take it and end the process: [`receive`]
+//! makes it pass signals on to the thread that reads them.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cvt;
 
@@ -20,6 +23,32 @@ pub fn block(signals: &[i32]) -> io::Result<()> {
 /// Gives the calling thread an empty mask, for the children that it spawns.
 pub fn unblock_all() -> io::Result<()> {
     mask(libc::SIG_SETMASK, &set(&[])?)
+}
+
+/// The thread that [`receive`]s, as its `pthread_t`.
+static RECEIVER: AtomicUsize = AtomicUsize::new(0);
+
+/// Directs `signals` to the calling thread whichever thread takes them. The caller blocks them,
+/// reads them from a [`SignalFd`], and never ends. A child starts with the default actions again.
+pub fn receive(signals: &[i32]) -> io::Result<()> {
+    // SAFETY: asks for the caller's own number.
+    RECEIVER.store(unsafe { libc::pthread_self() } as usize, Ordering::Release);
+    let handler: extern "C" fn(libc::c_int) = pass_on;
+    // SAFETY: all zeros is a valid sigaction: the default action, an empty mask, no flags.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_RESTART;
+    for &signal in signals {
+        // SAFETY: the pointer is to a live sigaction, whose handler does only what a handler may.
+        cvt(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
+    }
+    Ok(())
+}
+
+extern "C" fn pass_on(signal: libc::c_int) {
+    let receiver = RECEIVER.load(Ordering::Acquire) as libc::pthread_t;
+    // SAFETY: async-signal-safe (signal-safety(7)), and the receiving thread never ends.
+    unsafe { libc::pthread_kill(receiver, signal) };
 }
 
 /// A descriptor from which pending signals are read, [`RECORD_BYTES`] each. They must be blocked.
@@ -95,6 +124,30 @@ mod tests {
         File::from(OwnedFd::from(signals)).read_exact(&mut record).expect("read");
         assert_eq!(decode(&record), Some(libc::SIGUSR2));
         unblock_all().expect("unblocked");
+    }
+
+    /// Story: the spawner's thread does not block SIGTERM, took it, and the process was gone
+    /// without a drain.
+    #[test]
+    fn a_signal_that_an_unblocked_thread_takes_is_read_by_the_receiver() {
+        let (ready, started) = std::sync::mpsc::channel();
+        let (read, records) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            block(&[libc::SIGUSR1]).expect("blocked");
+            receive(&[libc::SIGUSR1]).expect("received");
+            let mut file = File::from(OwnedFd::from(SignalFd::new(&[libc::SIGUSR1]).expect("fd")));
+            ready.send(()).expect("the test waits");
+            let mut record = [0; RECORD_BYTES];
+            while file.read_exact(&mut record).is_ok() {
+                // The test may have ended; this thread may not.
+                let _ = read.send(decode(&record));
+            }
+        });
+        started.recv().expect("started");
+        // SAFETY: raises a signal in this thread, which has a handler for it.
+        assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR1) }, 0);
+        let record = records.recv_timeout(std::time::Duration::from_secs(10));
+        assert_eq!(record, Ok(Some(libc::SIGUSR1)));
     }
 
     #[test]
