@@ -104,7 +104,8 @@ impl Session {
             self.streams.remove_unused(unused);
         }
         self.calls.exchanges.remove(&key);
-        if !batch {
+        // Nothing is the answer where every request was cancelled: JSON-RPC has no empty array.
+        if !batch || answers.is_empty() {
             return Reply::Json(answers.pop().unwrap_or_default());
         }
         let mut all = answers.join(b",".as_slice());
