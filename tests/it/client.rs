@@ -5,6 +5,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
 
 use gapless::http::sse::Decoder;
 use serde_json::{Value, json};
@@ -63,6 +64,8 @@ pub struct Connection {
     /// The stream's body so far.
     text: Vec<u8>,
     end: Option<End>,
+    /// When what is waited for should be there, whatever else comes meanwhile.
+    deadline: Instant,
 }
 
 /// A session that is initialized.
@@ -148,6 +151,7 @@ impl Connection {
             undecoded: Vec::new(),
             text: Vec::new(),
             end: None,
+            deadline: Instant::now() + PATIENCE,
         }
     }
 
@@ -168,6 +172,9 @@ impl Connection {
 
     /// Reads more; false at the end of the connection.
     fn more(&mut self) -> bool {
+        // Comments could keep a read alive for ever.
+        let late = Instant::now() > self.deadline;
+        assert!(!late, "it did not come; the stream so far: {:?}", self.stream_text());
         let mut buffer = [0; 64 * 1024];
         match self.socket.read(&mut buffer) {
             Ok(bytes) => {
@@ -206,6 +213,7 @@ impl Connection {
 
     /// Reads the next head; none where the connection ends before it.
     pub fn try_head(&mut self) -> Option<Head> {
+        self.deadline = Instant::now() + PATIENCE;
         self.decoder = Decoder::new(16 * 1024 * 1024);
         self.undecoded.clear();
         self.text.clear();
@@ -271,6 +279,7 @@ impl Connection {
 
     /// The next event of the stream; none at its end.
     pub fn event(&mut self) -> Option<Event> {
+        self.deadline = Instant::now() + PATIENCE;
         loop {
             let mut input = self.undecoded.as_slice();
             let event = self.decoder.decode(&mut input).expect("events are bounded");
@@ -323,6 +332,7 @@ impl Connection {
     /// Reads on until the body of the stream holds this text so many times; its events are
     /// decoded later.
     pub fn read_until(&mut self, text: &str, times: usize) {
+        self.deadline = Instant::now() + PATIENCE;
         while self.stream_text().matches(text).count() < times {
             assert!(self.chunk(), "the stream ended before {text:?}: {}", self.stream_text());
         }
@@ -330,6 +340,7 @@ impl Connection {
 
     /// Whether the server has closed, with nothing more to read.
     pub fn is_closed(&mut self) -> bool {
+        self.deadline = Instant::now() + PATIENCE;
         self.input.is_empty() && !self.more()
     }
 
