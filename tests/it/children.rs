@@ -269,3 +269,65 @@ fn the_open_question_of_a_child_that_died_is_taken_back() {
     assert!(list["result"]["tools"].is_array());
     assert_eq!(ask(server.address, post(&session.fields(), &late)).status(), 202);
 }
+
+/// What a child does not read is kept up to a bound: then notifications are refused, and requests
+/// are told so.
+#[test]
+fn a_child_that_does_not_read_is_given_no_more_than_the_bound() {
+    let flags = ["--stdin-bytes", "64KiB", "--event-bytes", "32KiB", "--body-bytes", "32KiB"];
+    let server = Server::shell(&flags, &script("sleep 1000"));
+    let session = Session::start(&server, NEWEST);
+    let padding = "x".repeat(30 * 1024);
+    let note = json!({"jsonrpc": "2.0", "method": "notifications/x", "params": {"p": padding}});
+    let statuses: Vec<u16> =
+        (0..20).map(|_| session.post(&note.to_string()).answer().status()).collect();
+    let taken = statuses.iter().filter(|&&status| status == 202).count();
+    // The pipe holds 64 KiB too.
+    assert!((2..=6).contains(&taken), "{statuses:?}");
+    assert!(statuses[taken..].iter().all(|&status| status == 503), "{statuses:?}");
+    let refused = session.call("1", "any", &json!({"p": padding})).result();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(1), &json!(-32000)));
+}
+
+/// White space that ends a line of the event stream, and characters that end one elsewhere.
+#[test]
+fn line_ends_inside_a_message_do_not_end_its_event() {
+    let rest = r#"
+        read -r line
+        printf '{"jsonrpc":"2.0","method":"notifications/message",'
+        printf '"params":{"level":"info",\r"data":"a"}}\r\n'
+        printf '{"jsonrpc":"2.0","id":2,"result":{"content":[]\r,\r"event":\r'
+        printf '"A😀B\342\200\250C\342\200\251D\302\205E"}}\n'
+        read -r line"#;
+    let server = Server::shell(&[], &script(rest));
+    let session = Session::start(&server, NEWEST);
+    let mut call = session.post(LIST);
+    assert_eq!(call.head().status, 200);
+    let events = call.events();
+    assert_eq!(events.len(), 3, "{events:?}");
+    assert_eq!(events[1].json()["params"], json!({"level": "info", "data": "a"}));
+    let result = &events[2].json()["result"];
+    assert_eq!(result, &json!({"content": [], "event": "A😀B\u{2028}C\u{2029}D\u{85}E"}));
+}
+
+/// Each message goes its own way.
+#[test]
+fn a_batch_of_a_child_is_split() {
+    let rest = r#"
+        read -r one; read -r two
+        printf '[{"jsonrpc":"2.0","id":3,"result":{"n":2}},'
+        printf '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"},'
+        printf '{"jsonrpc":"2.0","id":2,"result":{"n":1}}]\n'
+        read -r line"#;
+    let server = Server::shell(&[], &script(rest));
+    let session = Session::start(&server, NEWEST);
+    let mut listener = session.listen();
+    let mut first = open(&session, "\"first\"");
+    let mut second = open(&session, "\"second\"");
+    for (call, number) in [(&mut first, 1), (&mut second, 2)] {
+        assert_eq!(call.message().expect("an answer").json()["result"]["n"], number);
+        assert!(call.message().is_none());
+    }
+    let note = listener.message().expect("the notification").json();
+    assert_eq!(note["method"], "notifications/tools/list_changed");
+}

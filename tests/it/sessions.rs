@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::client::{Connection, End, NEWEST, Session, ask, bare, initialize_body, post};
-use crate::server::Server;
+use crate::server::{Server, eventually};
 
 const NO_SESSION: &str =
     r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32001,"message":"Session not found"}}"#;
@@ -90,4 +90,27 @@ fn initialize_is_json_with_a_session_id_and_ignores_the_one_it_carries() {
         assert!(id != carried && id.bytes().all(|byte| (0x21..=0x7e).contains(&byte)), "{id}");
     }
     assert_eq!(session.post(LIST).answer().status(), 200);
+}
+
+/// Calls and streams keep a session; without them it goes, and its child with it.
+#[test]
+fn a_session_that_nobody_uses_expires() {
+    let flags = ["--idle-timeout", "400ms", "--retention", "100ms"];
+    for server in [Server::start(&flags), Server::stdio(&flags)] {
+        let idle = Session::start(&server, NEWEST);
+        let listened = Session::start(&server, NEWEST);
+        let called = Session::start(&server, NEWEST);
+        let listener = listened.listen();
+        let result = called.call("1", "sleep", &json!({"ms": 1500})).result();
+        assert_eq!(result["id"], 1);
+        let answer = idle.post(LIST).answer();
+        assert_eq!((answer.status(), answer.text().as_str()), (404, NO_SESSION));
+        assert_eq!(listened.post(LIST).result()["id"], 7);
+        drop(listener);
+        server.wait_for_log("all three sessions expire", |_| {
+            let idle = |line: &&serde_json::Value| line["why"] == "idle";
+            server.logs().iter().filter(idle).count() == 3
+        });
+        eventually("the children are gone", || server.children().is_empty());
+    }
 }
