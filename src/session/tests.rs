@@ -178,8 +178,7 @@ fn a_batch_is_one_stream_and_finished_when_all_are_answered() {
 
 #[test]
 fn a_receipt_outlives_its_stream_by_one_answer() {
-    let mut limits = Limits::default();
-    limits.retention = Duration::from_secs(1);
+    let limits = Limits { retention: Duration::from_secs(1), ..Limits::default() };
     let mut bench = Bench::new(limits, "2025-11-25");
     let (_, call) = bench.dormant(BOTH);
     let (stream, number) = bench.write(About::Call(call), "1");
@@ -223,8 +222,7 @@ fn an_unanswered_question_of_the_server_comes_back_as_an_error() {
 
 #[test]
 fn a_question_that_was_trimmed_unseen_comes_back_as_an_error() {
-    let mut limits = Limits::default();
-    limits.stream_events = 2;
+    let limits = Limits { stream_events: 2, ..Limits::default() };
     let mut bench = Bench::new(limits, "2025-11-25");
     bench.session.ask(bench.now, About::Standalone, "7", 1, 9, |_, out| out.push(b'1'));
     for _ in 0..3 {

@@ -21,7 +21,6 @@ use crate::session::table::IdHasher;
 use crate::session::{Session, Settings};
 use crate::sys::random::Random;
 use crate::upstream::child::Child;
-use crate::upstream::in_process::InProcess;
 use crate::upstream::piped::Piped;
 use crate::upstream::spawner::{CommandSpec, Spawner};
 
@@ -253,7 +252,7 @@ impl Shard {
             Some(paths) => Session::new_http_sse(id, settings, now, paths.endpoint(&id.write())),
         };
         let behind = match &self.process.config.upstream {
-            UpstreamConfig::Builtin => Behind::InProcess(Box::new(InProcess::default())),
+            UpstreamConfig::Builtin => Behind::InProcess(Box::default()),
             UpstreamConfig::Stdio { .. } => {
                 let most = self.settings.limits.stdin_bytes;
                 Behind::Piped(Box::new(Piped::new(now, self.process.config.on_child_exit, most)))

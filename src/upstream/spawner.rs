@@ -43,8 +43,8 @@ pub struct CommandSpec {
 }
 
 impl CommandSpec {
-    /// A group of its own, three pipes and nothing of our environment. Every other descriptor of ours is
-    /// close-on-exec.
+    /// A group of its own, three pipes and nothing of our environment. Every other descriptor of
+    /// ours is close-on-exec.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command
