@@ -134,6 +134,13 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Bytes of one stream that may be sent and not confirmed: with the half of the budget that a
+    /// waiting producer may be ahead of its reader there is room left for a write and an event, so
+    /// that a slow reader of a producer that waits never falls out of the log.
+    pub fn ring_bytes(&self) -> u64 {
+        RING_BYTES_MAX.min(self.stream_bytes / 4)
+    }
+
     /// The relations between the settable bounds; one sentence for each that does not hold, with
     /// the flags that can mend it.
     pub fn check(&self) -> Vec<String> {

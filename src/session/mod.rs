@@ -466,6 +466,14 @@ impl Session {
         let before = out.len();
         entry.stream.poll_comments(generation, out);
         let commented = out.len() - before;
+        let stream = &entry.stream;
+        if commented == 0
+            && stream.attached() == Some(generation)
+            && stream.unsent_bytes() > 0
+            && stream.unconfirmed_bytes() >= self.settings.limits.ring_bytes()
+        {
+            return Step::RingFull;
+        }
         let max = WRITE_BYTES_MAX.saturating_sub(out.len());
         match entry.stream.poll_transmit(generation, offset + commented as u64, max, out) {
             Transmit::Data(_) => Step::Write,

@@ -150,6 +150,11 @@ impl Stream {
         self.log.end() - self.cursor.min(self.log.end())
     }
 
+    /// Bytes handed to the attached connection whose delivery is not confirmed.
+    pub fn unconfirmed_bytes(&self) -> u64 {
+        self.attached().map_or(0, |_| self.cursor - self.arrived)
+    }
+
     /// Whether the last event has been logged.
     pub fn is_finished(&self) -> bool {
         self.finished
@@ -376,7 +381,7 @@ impl Stream {
             return if self.finished { Transmit::Finished } else { Transmit::Idle };
         }
         // In bytes that arrived, not in events: one event may be larger than the bound.
-        if self.cursor - self.arrived >= RING_BYTES_MAX {
+        if self.unconfirmed_bytes() >= RING_BYTES_MAX {
             return Transmit::RingFull;
         }
         let from = self.cursor;
