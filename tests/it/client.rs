@@ -265,6 +265,11 @@ impl Connection {
         let size = String::from_utf8_lossy(&size).into_owned();
         let size = usize::from_str_radix(&size, 16).unwrap_or_else(|_| panic!("chunk {size:?}"));
         let Some(data) = self.take(size + 2) else {
+            // What came of a chunk that is cut off has come: events may be whole in it.
+            let came = &self.input[..size.min(self.input.len())];
+            self.undecoded.extend_from_slice(came);
+            self.text.extend_from_slice(came);
+            self.input.clear();
             self.end = Some(End::Broken);
             return false;
         };
@@ -293,7 +298,7 @@ impl Connection {
             if event.is_some() {
                 return event;
             }
-            if self.end.is_some() || !self.chunk() {
+            if self.end.is_some() || (!self.chunk() && self.undecoded.is_empty()) {
                 return None;
             }
         }
