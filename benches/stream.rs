@@ -11,6 +11,10 @@ use gapless::mcp::event_id::Token;
 use gapless::mcp::session_id::SessionId;
 use gapless::stream::{ConnOut, Generation, Start, Stream, Takeover, Transmit};
 
+/// The program's allocator: appending is to a good part getting memory.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const EVENTS: u64 = 10_000;
 /// Events of one write, as a busy stream sends them.
 const BATCH: u64 = 64;
