@@ -5,7 +5,7 @@
 //! ```text
 //! net::accept -> net::conn (http::request -> mcp) -> [shard::handoff to the owner] -> session
 //!   -> upstream -> stream.append (log) -> ring -> net::writer -> socket
-//! back: net::acked -> stream.handle_acked -> the ring evicts
+//! back: net::handle (acknowledged bytes) -> stream.handle_acked -> the ring evicts
 //! ```
 //!
 //! `http`, `mcp`, `session`, `stream` are pure: they take bytes, events and `now`, and return what
