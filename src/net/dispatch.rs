@@ -9,8 +9,7 @@ use crate::mcp::session_id::SessionId;
 use crate::obs::counters::RequestKind;
 use crate::session::{Answers, Ended, ExchangeKey, Posted, Reply, ReplyForm};
 use crate::shard::Shard;
-use crate::shard::live::{Behind, Live};
-use crate::upstream::piped::Piped;
+use crate::shard::live::Live;
 
 use super::answer::Answer;
 use super::request::{Request, SessionField, VersionField};
@@ -233,15 +232,5 @@ fn kind(message: &Message<'_>) -> RequestKind {
         (Kind::Request, _) => RequestKind::OtherCall,
         (Kind::Notification, _) => RequestKind::Notification,
         (Kind::Response, _) => RequestKind::Response,
-    }
-}
-
-impl Behind {
-    /// Whether nothing more can be taken for the upstream.
-    fn is_full(&self) -> bool {
-        match self {
-            Self::InProcess(_) => false,
-            Self::Piped(piped) => Piped::is_full(piped),
-        }
     }
 }

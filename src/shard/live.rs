@@ -12,20 +12,18 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use crate::limits::WRITE_BYTES_MAX;
-use crate::mcp::jsonrpc::{Envelope, codes};
+use crate::mcp::jsonrpc::codes;
 use crate::mcp::session_id::ShortId;
 use crate::net::handle::Handle;
 use crate::session::table::IdHasher;
-use crate::session::{
-    About, Asked, CallKey, Done, Effect, Ended, ExchangeKey, Session, Step, Upstream,
-};
+use crate::session::{About, Done, Effect, Ended, ExchangeKey, Session, Step};
 use crate::stream::Generation;
 use crate::stream::outbound::{Tell, Told};
 use crate::stream::receipt::{Outcome, Ticket};
+use crate::upstream::behind::Behind;
 use crate::upstream::child::Child;
-use crate::upstream::in_process::InProcess;
 use crate::upstream::off_core;
-use crate::upstream::piped::{Heard, Piped};
+use crate::upstream::piped::Heard;
 
 use super::signal::Signal;
 use super::state::Work;
@@ -34,14 +32,6 @@ use super::{Shard, TimerKey, task};
 
 /// How often acknowledgements are read while somebody waits for them.
 const SWEEP: Duration = Duration::from_millis(20);
-
-/// Whatever stands behind a session.
-pub enum Behind {
-    /// The built-in server.
-    InProcess(Box<InProcess>),
-    /// A child process.
-    Piped(Box<Piped>),
-}
 
 /// The connection that reads one stream.
 pub struct Reader {
@@ -508,48 +498,6 @@ impl Live {
         if let Some(child) = self.child.borrow_mut().take() {
             child.close();
             shard.keep_until_closed(child);
-        }
-    }
-}
-
-impl Upstream for Behind {
-    fn request(
-        &mut self,
-        session: &mut Session,
-        now: Instant,
-        call: CallKey,
-        message: &Envelope<'_>,
-    ) {
-        match self {
-            Self::InProcess(server) => server.request(session, now, call, message),
-            Self::Piped(piped) => piped.request(session, now, call, message),
-        }
-    }
-
-    fn notification(&mut self, session: &mut Session, now: Instant, message: &Envelope<'_>) {
-        match self {
-            Self::InProcess(server) => server.notification(session, now, message),
-            Self::Piped(piped) => piped.notification(session, now, message),
-        }
-    }
-
-    fn cancel(&mut self, call: CallKey, message: Option<&Envelope<'_>>, reason: &str) {
-        match self {
-            Self::InProcess(server) => server.cancel(call, message, reason),
-            Self::Piped(piped) => piped.cancel(call, message, reason),
-        }
-    }
-
-    fn answer(
-        &mut self,
-        session: &mut Session,
-        now: Instant,
-        asked: &Asked,
-        answer: Result<&Envelope<'_>, &str>,
-    ) {
-        match self {
-            Self::InProcess(server) => server.answer(session, now, asked, answer),
-            Self::Piped(piped) => piped.answer(session, now, asked, answer),
         }
     }
 }

@@ -20,13 +20,14 @@ use crate::obs::counters::{SharedCounters, Totals};
 use crate::session::table::IdHasher;
 use crate::session::{Session, Settings};
 use crate::sys::random::Random;
+use crate::upstream::behind::Behind;
 use crate::upstream::child::Child;
 use crate::upstream::piped::Piped;
 use crate::upstream::spawner::{CommandSpec, Spawner};
 
 use super::fairness::Yielder;
 use super::handoff::Letter;
-use super::live::{Behind, Live};
+use super::live::Live;
 use super::mailbox::Mailbox;
 use super::pool::Pool;
 use super::producers::Producers;

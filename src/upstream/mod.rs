@@ -4,6 +4,7 @@
 //! session and its server). Shells: [`child`] and [`spawner`] (processes), [`stdio_server`] (the
 //! demo server over stdin and stdout).
 
+pub mod behind;
 pub mod builtin;
 pub mod child;
 pub mod in_process;
