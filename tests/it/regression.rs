@@ -64,10 +64,10 @@ fn the_story_of_118_and_124() {
     assert_eq!(server.stop().total("resumes.ring_ahead"), 3);
 }
 
-/// H01: the stream of a cursor was guessed from its text, so the standalone stream never resumed,
+/// The stream of a cursor was guessed from its text, so the standalone stream never resumed,
 /// and events of one stream leaked into the resume of another.
 #[test]
-fn h01_three_streams_resume_side_by_side() {
+fn three_streams_resume_side_by_side() {
     let server = Server::start(&[]);
     let session = Session::start(&server, NEWEST);
     let mut a = session.listen();
@@ -97,10 +97,10 @@ fn h01_three_streams_resume_side_by_side() {
     assert_eq!(tokens.len(), 3);
 }
 
-/// H02: the response that was produced while the client was away was lost, or was kept until it
+/// The response that was produced while the client was away was lost, or was kept until it
 /// had been written once.
 #[test]
-fn h02_an_answer_waits_for_a_client_that_knows_only_the_priming_id() {
+fn an_answer_waits_for_a_client_that_knows_only_the_priming_id() {
     for server in [Server::start(&[]), Server::stdio(&[])] {
         let session = Session::start(&server, NEWEST);
         let [p7, p8] = ["7", "8"].map(|id| {
@@ -117,10 +117,10 @@ fn h02_an_answer_waits_for_a_client_that_knows_only_the_priming_id() {
     }
 }
 
-/// H03: a cursor that could not be served was answered 200, with an empty or gapped stream. The
+/// A cursor that could not be served was answered 200, with an empty or gapped stream. The
 /// rule is "N + 1 is still held".
 #[test]
-fn h03_the_window_has_sharp_edges() {
+fn the_window_has_sharp_edges() {
     let server = Server::start(&["--stream-events", "10"]);
     let session = Session::start(&server, NEWEST);
     let mut get = session.listen();
@@ -150,7 +150,7 @@ fn h03_the_window_has_sharp_edges() {
     assert_eq!(echo["id"], 2, "the session stays usable");
 }
 
-/// A number below 40 from a fixed seed: the same cuts in every run.
+/// The next number of a fixed sequence: the same cuts in every run.
 fn random(state: &AtomicU64) -> u64 {
     let next = |old: u64| Some(old.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
     let old = state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
@@ -171,7 +171,7 @@ fn cut_and_resume(server: &Server, seed: u64) -> usize {
             cursor = expect(&mut get, seen + 1, seen + read);
             seen += read;
         }
-        if read % 2 == 0 {
+        if read.is_multiple_of(2) {
             get.socket().shutdown(std::net::Shutdown::Both).expect("it is open");
         }
         drop(get);
@@ -193,9 +193,9 @@ fn cut_and_resume(server: &Server, seed: u64) -> usize {
     resumes + 1
 }
 
-/// H04: an event that landed between reading the log and going live was in neither, or in both.
+/// An event that landed between reading the log and going live was in neither, or in both.
 #[test]
-fn h04_no_event_falls_between_replay_and_live() {
+fn no_event_falls_between_replay_and_live() {
     for shards in ["1", "2", "4"] {
         let server = Server::start(&["--shards", shards]);
         let resumes: usize = std::thread::scope(|scope| {
@@ -209,10 +209,10 @@ fn h04_no_event_falls_between_replay_and_live() {
     }
 }
 
-/// H05: one store for all sessions, with no session in its key: anybody's id replayed anybody's
+/// One store for all sessions, with no session in its key: anybody's id replayed anybody's
 /// messages.
 #[test]
-fn h05_a_cursor_is_worth_nothing_in_another_session() {
+fn a_cursor_is_worth_nothing_in_another_session() {
     let server = Server::start(&[]);
     let [s1, s2] = [(); 2].map(|()| Session::start(&server, NEWEST));
     let mut get = s1.listen();
@@ -239,10 +239,10 @@ fn h05_a_cursor_is_worth_nothing_in_another_session() {
     expect_result(&mut post, 1, 201);
 }
 
-/// H06: the slot of a listener that was cut stayed taken, so that the next one got 409 or a dead
+/// The slot of a listener that was cut stayed taken, so that the next one got 409 or a dead
 /// 200; responses were copied onto the GET stream; what came before the first GET was dropped.
 #[test]
-fn h06_a_second_listener_is_live_at_once() {
+fn a_second_listener_is_live_at_once() {
     let server = Server::start(&[]);
     let session = Session::start(&server, NEWEST);
     numbered::push(&session, 2, 10);
@@ -271,9 +271,9 @@ fn is_alive(session: &Session) -> bool {
     answer.status() == 200
 }
 
-/// H08: a session died with its connection, or never died at all.
+/// A session died with its connection, or never died at all.
 #[test]
-fn h08_a_session_outlives_its_connections_and_no_longer_than_it_is_used() {
+fn a_session_outlives_its_connections_and_no_longer_than_it_is_used() {
     let flags = ["--idle-timeout", "1s", "--retention", "1s"];
     for server in [Server::start(&flags), Server::stdio(&flags)] {
         let unused: Vec<Session> = (0..20).map(|_| Session::start(&server, NEWEST)).collect();
