@@ -12,7 +12,7 @@ use gapless::limits::{Limits, WRITE_BYTES_MAX};
 use gapless::mcp::headers::{self, Accept};
 use gapless::mcp::jsonrpc::{self, Message};
 use gapless::mcp::session_id::SessionId;
-use gapless::session::{Answers, Posted, Reply, ReplyForm, Session, Settings, Step};
+use gapless::session::{Answers, Overflow, Posted, Reply, ReplyForm, Session, Settings, Step};
 use gapless::upstream::in_process::InProcess;
 
 const BODY: &str = concat!(
@@ -34,7 +34,8 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let now = Instant::now();
-        let settings = Rc::new(Settings { limits: Limits::default(), key: [7; 32] });
+        let settings =
+            Rc::new(Settings { limits: Limits::default(), key: [7; 32], overflow: Overflow::Auto });
         let id = SessionId::from_random(0, [0x5A; 16]);
         let mut input = b"POST /mcp HTTP/1.1\r\n\
             host: 127.0.0.1:8383\r\n\

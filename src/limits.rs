@@ -98,6 +98,8 @@ pub struct Limits {
     pub request_timeout: Duration,
     /// How long the upstream may take for a request in all.
     pub request_timeout_max: Duration,
+    /// How long a producer may wait for a slow reader before that reader is cut.
+    pub pause_timeout: Duration,
     /// How long the client may take to answer a request of the upstream.
     pub server_request_timeout: Duration,
     /// How long open calls are served after SIGTERM.
@@ -126,6 +128,7 @@ impl Default for Limits {
             init_timeout: Duration::from_secs(60),
             request_timeout: Duration::from_secs(300),
             request_timeout_max: Duration::from_secs(3600),
+            pause_timeout: Duration::from_secs(60),
             server_request_timeout: Duration::from_secs(300),
             drain_timeout: Duration::from_secs(10),
             child_grace: Duration::from_secs(2),
@@ -196,6 +199,14 @@ impl Limits {
                 "--event-bytes ({}) and --body-bytes ({}) must not exceed --stdin-bytes ({}): \
                  the largest message must fit into the queue before a child",
                 self.event_bytes, self.body_bytes, self.stdin_bytes
+            ),
+        );
+        must(
+            self.pause_timeout < TCP_USER_TIMEOUT,
+            format!(
+                "--pause-timeout ({:?}) must be below {TCP_USER_TIMEOUT:?}: a reader whose window \
+                 is closed that long counts as gone",
+                self.pause_timeout
             ),
         );
         must(

@@ -10,8 +10,8 @@ use tracing_subscriber::EnvFilter;
 use super::flags::{Given, Words};
 use super::limits::BOUNDS;
 use super::{
-    Answers, Config, EnvRule, HttpSsePaths, LogConfig, LogFormat, OnChildExit, SHARDS_MAX,
-    UpstreamConfig,
+    Answers, Config, EnvRule, HttpSsePaths, LogConfig, LogFormat, OnChildExit, Overflow,
+    SHARDS_MAX, UpstreamConfig,
 };
 use crate::auth::origin::OriginPolicy;
 use crate::limits::Limits;
@@ -41,6 +41,7 @@ pub(super) fn check(words: &Words) -> Result<Config, Vec<String>> {
             shards,
         ),
         answers: check.one("answers", Answers::Auto, "auto, sse or json", answers),
+        overflow: check.one("overflow", Overflow::Auto, "auto, pause or cut", overflow),
         origins: check.all("allow-origin", ORIGIN_ALLOWED, origin),
         hosts: check.all("allow-host", "a host name or address, with or without a port", host),
         on_child_exit: check.one(
@@ -206,6 +207,15 @@ fn public_base(typed: &str) -> bool {
         let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#\"<>".contains(&byte);
         !rest.is_empty() && !rest.starts_with('/') && rest.bytes().all(plain)
     })
+}
+
+fn overflow(typed: &str) -> Option<Overflow> {
+    match typed {
+        "auto" => Some(Overflow::Auto),
+        "pause" => Some(Overflow::Pause),
+        "cut" => Some(Overflow::Cut),
+        _ => None,
+    }
 }
 
 fn env_rule(typed: &str) -> Option<EnvRule> {

@@ -127,6 +127,14 @@ const CHOICES: &[Choice] = &[
                stream [default: auto]",
     },
     Choice {
+        name: "overflow",
+        value_name: "auto|pause|cut",
+        heading: ENDPOINT,
+        repeatable: false,
+        help: "When a reader is slower than its producer: pause the producer, or cut the reader, \
+               who is told; auto pauses where nobody else has to wait [default: auto]",
+    },
+    Choice {
         name: "allow-origin",
         value_name: "ORIGIN",
         heading: ENDPOINT,

@@ -150,6 +150,12 @@ pub(super) const BOUNDS: &[Bound] = &[
         field: Field::Time(|l| &mut l.request_timeout_max, TICK),
     },
     Bound {
+        name: "pause-timeout",
+        heading: TIMEOUTS,
+        help: "How long a producer may wait for a slow reader before that reader is cut",
+        field: Field::Time(|l| &mut l.pause_timeout, TICK),
+    },
+    Bound {
         name: "server-request-timeout",
         heading: TIMEOUTS,
         help: "How long the client may take to answer a request of the server behind",

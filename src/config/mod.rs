@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use crate::limits::Limits;
 
 pub use self::http_sse::HttpSsePaths;
-pub use crate::session::Answers;
+pub use crate::session::{Answers, Overflow};
 pub use crate::upstream::piped::OnChildExit;
 
 /// The most shards that may be asked for: more than any machine this is meant for has CPUs.
@@ -48,6 +48,8 @@ pub struct Config {
     pub shards: Option<usize>,
     /// How a POST is answered.
     pub answers: Answers,
+    /// What happens when a reader is slower than its producer.
+    pub overflow: Overflow,
     /// Origins that may call besides this machine's own: what `auth::origin` takes.
     pub origins: Vec<String>,
     /// Values of `Host` that are served besides this machine's own: what `auth::origin` takes.

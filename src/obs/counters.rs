@@ -165,6 +165,8 @@ counters! {
         bytes_read,
         /// Bytes written to clients.
         bytes_written,
+        /// Times a producer began to wait for a slow reader.
+        pauses,
         /// Readers whose connection was closed because the log's window passed them.
         cuts,
         /// Gap markers sent to listeners without a cursor.

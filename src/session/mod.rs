@@ -20,6 +20,7 @@
 mod calls;
 mod client;
 mod effect;
+mod overflow;
 #[cfg(test)]
 mod regression_tests;
 mod resume;
@@ -44,6 +45,7 @@ use crate::stream::{Generation, Stream, Transmit};
 pub use self::calls::{Answers, Asked, CallKey, ExchangeKey, ReplyForm};
 pub use self::client::{PostRefusal, Posted, Reply};
 pub use self::effect::{Effect, Ended};
+pub use self::overflow::Overflow;
 pub use self::resume::{Refusal, RefusalAnswer};
 pub use self::streams::{Entry, STANDALONE};
 pub use self::upstream::{About, Upstream};
@@ -61,6 +63,8 @@ pub struct Settings {
     pub limits: Limits,
     /// The key of the event ids' tokens.
     pub key: [u8; 32],
+    /// What happens when a reader is slower than its producer.
+    pub overflow: Overflow,
 }
 
 /// What a session has done since it was asked last, for the counters.

@@ -22,7 +22,7 @@ impl Upstream for Silent {
 }
 
 fn session(now: Instant) -> Session {
-    let settings = Settings { limits: Limits::default(), key: [7; 32] };
+    let settings = Settings { limits: Limits::default(), key: [7; 32], overflow: Overflow::Auto };
     let mut session = Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now);
     session.set_initialized("2025-11-25");
     session

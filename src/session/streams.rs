@@ -1,5 +1,6 @@
 //! The streams of one session, their tokens, their retention and their tombstones.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ pub struct Entry {
     pub ids: Box<[Box<str>]>,
     /// The current connection should end in the planned way, once it has sent what is logged.
     pub planned_close: bool,
+    /// Since when its reader is too far behind for a producer that can wait.
+    pub(super) full_since: Cell<Option<Instant>>,
     reattached: u32,
     reattached_at: Option<Instant>,
 }
@@ -88,6 +91,7 @@ impl Streams {
             scope,
             ids,
             planned_close: false,
+            full_since: Cell::new(None),
             reattached: 0,
             reattached_at: None,
         };

@@ -48,7 +48,7 @@ const BOTH: Accept = Accept { json: true, sse: true };
 impl Bench {
     fn new(limits: Limits, revision: &str) -> Self {
         let now = Instant::now();
-        let settings = Rc::new(Settings { limits, key: [7; 32] });
+        let settings = Rc::new(Settings { limits, key: [7; 32], overflow: Overflow::Auto });
         let id = SessionId::from_random(3, [1; 16]);
         let mut session = Session::new(id, settings, now);
         session.set_initialized(revision);

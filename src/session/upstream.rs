@@ -231,23 +231,6 @@ impl Session {
         }
     }
 
-    /// Whether a producer that can wait may go on writing about this: a stream that is being read
-    /// takes half its budget ahead of its reader.
-    pub fn has_room(&self, about: About) -> bool {
-        let number = match about {
-            About::Standalone => Some(STANDALONE),
-            About::Call(call) => {
-                let exchange = self.exchange_of(call).map(|key| &self.calls.exchanges[&key]);
-                exchange.and_then(|exchange| exchange.stream)
-            }
-        };
-        let stream = number.and_then(|number| self.stream(number));
-        stream.is_none_or(|stream| {
-            stream.attached().is_none()
-                || stream.unsent_bytes() < self.settings.limits.stream_bytes / 2
-        })
-    }
-
     /// Every open call is answered with an error and every connection ends in the planned way:
     /// the deadline of a drain.
     pub fn drain(&mut self, now: Instant) {

@@ -64,6 +64,12 @@ pub struct Live {
     tellers: RefCell<HashMap<Ticket, Told, BuildHasherDefault<IdHasher>>>,
     /// Its client does not know of it yet.
     new: Cell<bool>,
+    /// Producers' rings that wait for room.
+    stalled: RefCell<Vec<u64>>,
+    /// Until when a producer may wait for room at the most; none while nobody does.
+    room_by: Cell<Option<Instant>>,
+    /// A wait for room is under way, and has been counted.
+    pausing: Cell<bool>,
     /// It is in the shard's list of sessions that produce.
     runnable: Cell<bool>,
     /// Its short id, for log lines.
@@ -86,6 +92,9 @@ impl Live {
             waits: RefCell::default(),
             timer: Timer::default(),
             new: Cell::new(true),
+            stalled: RefCell::default(),
+            room_by: Cell::new(None),
+            pausing: Cell::new(false),
             runnable: Cell::new(false),
             short,
         }
@@ -287,20 +296,53 @@ impl Live {
         if self.look(|session| session.ended().is_some()) {
             return;
         }
+        if self.room_by.get().is_some_and(|by| by <= Instant::now()) {
+            self.handle_sent(shard);
+        }
+        // Whoever waits still says so again below, except a ring, which waits where it is.
+        if self.stalled.borrow().is_empty() {
+            self.room_by.set(None);
+        }
         self.with_contained(shard, |session, behind, now| match behind {
             Behind::InProcess(server) => server.run(session, now, WRITE_BYTES_MAX),
             Behind::Piped(piped) => piped.handle_timeout(now),
         });
+        self.pausing.set(self.room_by.get().is_some());
     }
 
-    /// A writer has sent something: a producer that waits for room may go on.
+    /// A writer has sent something, or a reader is gone: producers that wait for room are asked
+    /// again.
     pub fn handle_sent(self: &Rc<Self>, shard: &Shard) {
-        let waits = match &*self.behind.borrow() {
-            Behind::InProcess(server) => server.waits_for_room(),
-            Behind::Piped(_) => false,
-        };
-        if waits {
-            self.make_runnable(shard);
+        if self.room_by.get().is_none() {
+            return;
+        }
+        self.release_stalled(shard);
+        self.make_runnable(shard);
+    }
+
+    fn release_stalled(&self, shard: &Shard) {
+        for producer in self.stalled.take() {
+            shard.add_work(Work::Producer(producer));
+        }
+    }
+
+    /// A producer's ring waits until its stream has room.
+    pub fn stall(&self, shard: &Shard, producer: u64, now: Instant) {
+        self.stalled.borrow_mut().push(producer);
+        self.expect_room(shard, now);
+    }
+
+    /// Somebody waits for room: after the pause timeout it is asked again whatever happens.
+    fn expect_room(&self, shard: &Shard, now: Instant) {
+        if self.room_by.get().is_none() {
+            self.room_by.set(Some(now + shard.settings.limits.pause_timeout));
+        }
+        if self.pausing.replace(true) {
+            return;
+        }
+        shard.counters.pauses.increment();
+        if shard.may_log() {
+            info!(session = %self.short, "a producer waits for a slow reader");
         }
     }
 
@@ -441,23 +483,19 @@ impl Live {
                         session.respond_error(now, call, codes::SERVER_ERROR, reason, None);
                     }
                 }
-                match server.timeout(now) {
-                    Some(at) if at <= now => self.make_runnable(shard),
-                    Some(at) => {
-                        if let Some(at) = self.run_timer.set(at) {
-                            shard.insert_timer(at, TimerKey::Run(self.key));
-                        }
-                    }
-                    None => {}
+                if server.waits_for_room() {
+                    self.expect_room(shard, now);
                 }
+                let due = server.timeout(now);
+                self.run_at(shard, now, due);
             }
             Behind::Piped(piped) => {
                 if piped.poll_spawn() {
                     shard.spawn_child(self);
                 }
-                if let Some(at) = piped.timeout().and_then(|at| self.run_timer.set(at)) {
-                    shard.insert_timer(at, TimerKey::Run(self.key));
-                }
+                self.settle_pause(shard, now);
+                let due = piped.timeout();
+                self.run_at(shard, now, due);
                 if piped.poll_kill()
                     && let Some(child) = &*self.child.borrow()
                 {
@@ -470,6 +508,29 @@ impl Live {
                     }
                 }
             }
+        }
+    }
+
+    /// Runs at `due`, or when somebody has waited for room long enough.
+    fn run_at(self: &Rc<Self>, shard: &Shard, now: Instant, due: Option<Instant>) {
+        match due.into_iter().chain(self.room_by.get()).min() {
+            Some(at) if at <= now => self.make_runnable(shard),
+            Some(at) => {
+                if let Some(at) = self.run_timer.set(at) {
+                    shard.insert_timer(at, TimerKey::Run(self.key));
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Stops or starts reading the child, by what its session wants.
+    fn settle_pause(&self, shard: &Shard, now: Instant) {
+        let Some(child) = &*self.child.borrow() else { return };
+        let pause = self.look(|session| session.wants_pause(now));
+        child.set_paused(pause);
+        if pause {
+            self.expect_room(shard, now);
         }
     }
 
@@ -495,6 +556,7 @@ impl Live {
         if shard.remove_session(self) {
             info!(session = %self.short, why = why.name(), "session ended");
         }
+        self.release_stalled(shard);
         if let Some(child) = self.child.borrow_mut().take() {
             child.close();
             shard.keep_until_closed(child);

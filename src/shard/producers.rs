@@ -10,6 +10,7 @@ use std::hash::BuildHasherDefault;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -102,6 +103,15 @@ impl Producers {
         // Before the ring is looked at: what is pushed from now on sends another letter.
         end.queued.swap(false, Ordering::AcqRel);
         let Some(live) = end.live.upgrade() else { return false };
+        let now = Instant::now();
+        let about = end.about;
+        if live.look(|session| is_open(session, about) && !session.has_room(about, now)) {
+            // Left in the ring, and nobody is rung for more of it: the producer waits with it.
+            end.queued.store(true, Ordering::Release);
+            self.ends.borrow_mut().insert(number, end);
+            live.stall(shard, number, now);
+            return false;
+        }
         let (mut bytes, mut more, mut open) = (0, false, true);
         while let Some(op) = end.consumer.pop() {
             if let Op::Event(message, _) = &op {

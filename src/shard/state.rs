@@ -146,7 +146,8 @@ impl Shard {
     pub fn new(index: u16, process: Arc<Process>) -> std::io::Result<Rc<Self>> {
         let now = Instant::now();
         let limits = process.config.limits.clone();
-        let settings = Rc::new(Settings { limits, key: process.key });
+        let overflow = process.config.overflow;
+        let settings = Rc::new(Settings { limits, key: process.key, overflow });
         Ok(Rc::new(Self {
             index,
             settings,

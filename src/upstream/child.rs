@@ -29,6 +29,7 @@ use futures_util::future::{Either, join3, select};
 use monoio::net::UnixStream;
 use monoio::time::{sleep, timeout};
 
+use self::gate::Gate;
 use self::latch::Latch;
 use self::lines::{Lines, Piece};
 use self::pumps::{Output, Stdin};
@@ -37,6 +38,7 @@ use super::spawner::{Pipes, Process};
 use crate::limits::Limits;
 use crate::shard::task;
 
+mod gate;
 mod latch;
 mod lines;
 mod pumps;
@@ -98,6 +100,7 @@ impl Child {
             refused: Cell::new(0),
             closing: Latch::default(),
             stdout_ended: Latch::default(),
+            stdout_gate: Gate::default(),
             exited: Latch::default(),
         });
         let end = End { events, shared: shared.clone(), told: false };
@@ -121,6 +124,12 @@ impl Child {
     /// at once; a second call changes nothing.
     pub fn close(&self) {
         self.handle.shared.close();
+    }
+
+    /// Stops reading the child's stdout, or goes on: what it writes waits in its pipe, and then the
+    /// child does. What it had written is read all the same once it is gone.
+    pub fn set_paused(&self, paused: bool) {
+        self.handle.shared.stdout_gate.set_closed(paused);
     }
 
     /// Kills the child's group at once, for a shutdown that waits no longer.
@@ -171,6 +180,8 @@ struct Shared {
     closing: Latch,
     /// Nothing more will come from stdout.
     stdout_ended: Latch,
+    /// Closed while stdout should not be read.
+    stdout_gate: Gate,
     /// Everything is told.
     exited: Latch,
 }
@@ -244,10 +255,10 @@ impl Task {
             let pumps = pin!(join3(
                 stdin.run(),
                 async {
-                    stdout.run(&mut on_stdout).await;
+                    stdout.run(Some(&shared.stdout_gate), &mut on_stdout).await;
                     shared.stdout_ended.open();
                 },
-                stderr.run(&mut on_stderr),
+                stderr.run(None, &mut on_stderr),
             ));
             let life = pin!(live(&shared, &pidfd, grace));
             if let Either::Left((_, life)) = select(pumps, life).await {

@@ -186,7 +186,7 @@ impl Sink for Wire<'_> {
     }
 
     fn has_room(&self, about: About) -> bool {
-        let room = self.session.has_room(about);
+        let room = self.session.has_room(about, self.now);
         self.full.set(self.full.get() || !room);
         room
     }

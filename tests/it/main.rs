@@ -12,6 +12,7 @@ mod initialize;
 mod keep_alive;
 mod numbered;
 mod origins;
+mod overflow;
 mod regression;
 mod requests;
 mod resume;

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use monoio::net::UnixStream;
 
 use super::ChildEvents;
+use super::gate::Gate;
 use crate::sys::borrow::OwnsFd;
 use crate::sys::pipe;
 
@@ -43,9 +44,12 @@ impl Output {
         Self { end }
     }
 
-    /// Hands over all that comes, until every writer has closed the pipe.
-    pub(super) async fn run(&mut self, take: &mut impl FnMut(&[u8])) {
+    /// Hands over all that comes while `gate` is open, until every writer has closed the pipe.
+    pub(super) async fn run(&mut self, gate: Option<&Gate>, take: &mut impl FnMut(&[u8])) {
         loop {
+            if let Some(gate) = gate {
+                gate.passed().await;
+            }
             if let Err(error) = self.end.readable(false).await {
                 tracing::warn!(%error, "cannot poll a child's output");
                 return;

@@ -4,10 +4,10 @@ use super::*;
 use crate::limits::Limits;
 use crate::mcp::headers::Accept;
 use crate::mcp::session_id::SessionId;
-use crate::session::{Answers, Posted, Reply, ReplyForm, Settings};
+use crate::session::{Answers, Overflow, Posted, Reply, ReplyForm, Settings};
 
 fn session(now: Instant) -> Session {
-    let settings = Settings { limits: Limits::default(), key: [7; 32] };
+    let settings = Settings { limits: Limits::default(), key: [7; 32], overflow: Overflow::Auto };
     Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now)
 }
 

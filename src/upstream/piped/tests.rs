@@ -4,7 +4,7 @@ use super::*;
 use crate::limits::Limits;
 use crate::mcp::headers::Accept;
 use crate::mcp::session_id::SessionId;
-use crate::session::{Answers, Posted, Reply, ReplyForm, STANDALONE, Settings};
+use crate::session::{Answers, Overflow, Posted, Reply, ReplyForm, STANDALONE, Settings};
 
 const SETUP_ANSWER: &str = concat!(
     r#"{"jsonrpc":"2.0","id":"gapless:setup","result":"#,
@@ -31,7 +31,8 @@ struct Bench {
 impl Bench {
     fn new(on_exit: OnChildExit) -> Self {
         let now = Instant::now();
-        let settings = Rc::new(Settings { limits: Limits::default(), key: [7; 32] });
+        let settings =
+            Rc::new(Settings { limits: Limits::default(), key: [7; 32], overflow: Overflow::Auto });
         let id = SessionId::from_random(0, [1; 16]);
         let piped = Piped::new(now, on_exit, 1 << 20);
         let mut bench = Self { session: Session::new(id, settings, now), piped, now };
