@@ -22,6 +22,15 @@ pub fn accept<'a>(values: impl Iterator<Item = &'a [u8]>) -> Accept {
     let mut any = false;
     let mut json = Preference::default();
     let mut sse = Preference::default();
+    let mut values = values.peekable();
+    // What most official clients send, word for word; it stands alone, or the rest is read below.
+    if values.next_if(|value| *value == USUAL).is_some() {
+        any = true;
+        let both = [(&mut json, b"application/json".as_slice()), (&mut sse, b"text/event-stream")];
+        for (preference, media_type) in both {
+            preference.apply(media_type, media_type, true);
+        }
+    }
     for range in values.flat_map(|value| split(value, b',')) {
         any = true;
         let mut parts = split(range, b';');
@@ -35,6 +44,9 @@ pub fn accept<'a>(values: impl Iterator<Item = &'a [u8]>) -> Accept {
     }
     Accept { json: json.acceptable, sse: sse.acceptable }
 }
+
+/// The value of `Accept` that the official clients send with a POST.
+const USUAL: &[u8] = b"application/json, text/event-stream";
 
 /// What the ranges seen so far say about one media type.
 #[derive(Default)]

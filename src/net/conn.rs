@@ -402,7 +402,16 @@ impl Conn {
         if self.socket.handle.fenced.get() {
             return Next::Fenced(live, stream, reader);
         }
-        let acked = self.last_acked();
+        // A finished stream has no listener without a cursor, who alone goes by the last
+        // acknowledgement: asking the kernel for it would be a system call for every answer.
+        let finished = live.look(|session| {
+            session.stream(stream).is_some_and(|stream| stream.is_finished())
+                && !session.has_receipts(stream)
+        });
+        let acked = match end {
+            End::Whole if finished => self.socket.handle.out.get().acked(),
+            _ => self.last_acked(),
+        };
         live.remove_reader(shard, stream, &reader, acked);
         let alive = frame.keep_alive && frame.version == Version::Http11 && !shard.draining.get();
         match end {

@@ -422,6 +422,11 @@ impl Session {
         }
     }
 
+    /// Whether somebody waits for a receipt of this stream.
+    pub fn has_receipts(&self, stream: u32) -> bool {
+        self.receipts.contains(&stream)
+    }
+
     /// The next push that has come as far as was asked, or never will.
     pub fn poll_told(&mut self) -> Option<(Ticket, Outcome)> {
         if let Some(told) = self.streams.poll_told() {
