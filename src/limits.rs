@@ -78,6 +78,8 @@ pub struct Limits {
     pub stream_bytes: u64,
     /// Events of one stream's log.
     pub stream_events: u64,
+    /// Bytes of all logs of the process; each shard has its part.
+    pub memory_bytes: u64,
     /// Bytes of all logs of one session.
     pub session_bytes: u64,
     /// Bytes that wait for a child to read its stdin.
@@ -118,6 +120,7 @@ impl Default for Limits {
             event_bytes: 8 * 1024 * 1024,
             stream_bytes: 16 * 1024 * 1024,
             stream_events: 1_000_000,
+            memory_bytes: 1024 * 1024 * 1024,
             session_bytes: 64 * 1024 * 1024,
             stdin_bytes: 16 * 1024 * 1024,
             retention: Duration::from_secs(300),
@@ -168,6 +171,13 @@ impl Limits {
                 "--event-bytes ({}) and {overhead} bytes of framing must fit into \
                  --stream-bytes ({}): the largest event must fit into one stream's log",
                 self.event_bytes, self.stream_bytes
+            ),
+        );
+        must(
+            self.session_bytes <= self.memory_bytes,
+            format!(
+                "--session-bytes ({}) must not exceed --memory-bytes ({})",
+                self.session_bytes, self.memory_bytes
             ),
         );
         must(

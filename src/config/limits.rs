@@ -96,6 +96,12 @@ pub(super) const BOUNDS: &[Bound] = &[
         field: Field::Events(|l| &mut l.stream_events, 1, 1_000_000_000),
     },
     Bound {
+        name: "memory-bytes",
+        heading: LOGS,
+        help: "Size of all logs of the process; each shard has its part",
+        field: Field::WideSize(|l| &mut l.memory_bytes, KIB, 1024 * GIB),
+    },
+    Bound {
         name: "session-bytes",
         heading: LOGS,
         help: "Size of all logs of one session",

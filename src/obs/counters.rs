@@ -165,6 +165,8 @@ counters! {
         bytes_read,
         /// Bytes written to clients.
         bytes_written,
+        /// Times the logs of a shard were over their part of the process's budget.
+        reliefs,
         /// Times a producer began to wait for a slow reader.
         pauses,
         /// Readers whose connection was closed because the log's window passed them.

@@ -214,7 +214,7 @@ impl Session {
         self.calls.calls.len()
     }
 
-    /// Bytes charged for its logs.
+    /// Bytes charged for its streams: their logs and what is known of them.
     pub fn bytes(&self) -> u64 {
         self.streams.bytes()
     }
@@ -312,6 +312,12 @@ impl Session {
             return;
         }
         self.streams.relieve(now, number, &self.settings.limits, &mut self.effects);
+        self.fail_unseen(now, upstream);
+    }
+
+    /// Brings the session down to `most` bytes: the shard holds more than it may.
+    pub fn shrink(&mut self, now: Instant, most: u64, upstream: &mut impl Upstream) {
+        self.streams.shrink(now, most, &mut self.effects);
         self.fail_unseen(now, upstream);
     }
 

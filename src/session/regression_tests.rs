@@ -108,13 +108,14 @@ fn standalone_events_age_also_after_the_first_ones_have_gone() {
     let start = Instant::now();
     let (mut session, mut upstream) = (session(start), Silent::default());
     let mut now = start;
+    let empty = session.bytes();
     for _ in 0..3 {
         session.notify(now, About::Standalone, 64, |out| out.extend_from_slice(b"{}"));
         let retention = Limits::default().retention;
         assert!(session.timeout() <= now + retention);
         now += retention + Duration::from_secs(1);
         session.handle_timeout(now, &mut upstream);
-        assert_eq!(session.bytes(), 0);
+        assert_eq!(session.bytes(), empty);
     }
 }
 

@@ -40,6 +40,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Bytes charged for the stream beside its log.
+    fn overhead(&self) -> u64 {
+        size_of::<Self>() as u64 + ids_bytes(&self.ids)
+    }
+
     /// Appends the id of event `number`, as the client sees it.
     pub fn push_id(&self, number: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.scope);
@@ -52,6 +57,17 @@ pub(super) struct Tombstone {
     pub(super) number: u32,
     pub(super) tail: u64,
     pub(super) ids: Box<[Box<str>]>,
+}
+
+impl Tombstone {
+    /// Bytes charged for it.
+    fn bytes(&self) -> u64 {
+        size_of::<Self>() as u64 + ids_bytes(&self.ids)
+    }
+}
+
+fn ids_bytes(ids: &[Box<str>]) -> u64 {
+    ids.iter().map(|id| (size_of::<Box<str>>() + id.len()) as u64).sum()
 }
 
 /// The streams of one session.
@@ -95,6 +111,7 @@ impl Streams {
             reattached: 0,
             reattached_at: None,
         };
+        self.bytes += entry.overhead();
         self.map.insert(number, Box::new(entry));
         number
     }
@@ -139,7 +156,9 @@ impl Streams {
 
     /// Forgets a stream that nobody has heard of: its reply became JSON.
     pub(super) fn remove_unused(&mut self, number: u32) {
-        self.map.remove(&number);
+        if let Some(entry) = self.map.remove(&number) {
+            self.bytes -= entry.overhead() + entry.stream.bytes();
+        }
     }
 
     /// Bytes charged for all logs.
@@ -188,8 +207,7 @@ impl Streams {
             || self.get(number).is_some_and(|e| e.stream.over_budget(&keep(number, limits)))
     }
 
-    /// Brings the stream and then the session back into their budgets, in the order of relief:
-    /// finished streams, oldest first; what is confirmed; then the stream that holds most.
+    /// Brings the stream and then the session back into their budgets.
     pub(super) fn relieve(
         &mut self,
         now: Instant,
@@ -198,23 +216,40 @@ impl Streams {
         effects: &mut VecDeque<Effect>,
     ) {
         self.relieve_stream(now, number, &keep(number, limits), effects);
+        self.shrink(now, limits.session_bytes, effects);
+    }
+
+    /// Brings the session down to `most` bytes, in the order of relief: finished streams, oldest
+    /// first; what is confirmed; then the stream that holds most.
+    pub(super) fn shrink(&mut self, now: Instant, most: u64, effects: &mut VecDeque<Effect>) {
         self.bury(|streams, _| {
-            streams.bytes > limits.session_bytes || streams.finished.len() > FINISHED_STREAMS_MAX
+            streams.bytes > most || streams.finished.len() > FINISHED_STREAMS_MAX
         });
-        if self.bytes <= limits.session_bytes {
+        while self.bytes > most && self.drop_tombstone() {}
+        if self.bytes <= most {
             return;
         }
         for number in self.numbers() {
             self.relieve_confirmed(now, number, effects);
         }
-        while self.bytes > limits.session_bytes {
-            let over = self.bytes - limits.session_bytes;
+        while self.bytes > most {
+            let over = self.bytes - most;
             let largest = self.map.iter().max_by_key(|(_, entry)| entry.stream.bytes());
             let Some((&number, entry)) = largest else { break };
+            if entry.stream.bytes() == 0 {
+                // What is left is the open calls' own, which have their own bound.
+                break;
+            }
             let bytes = entry.stream.bytes().saturating_sub(over);
             let keep = Retention { bytes, events: u64::MAX, age: None };
             self.relieve_stream(now, number, &keep, effects);
         }
+    }
+
+    fn drop_tombstone(&mut self) -> bool {
+        let dropped = self.tombstones.pop_front();
+        self.bytes -= dropped.as_ref().map_or(0, Tombstone::bytes);
+        dropped.is_some()
     }
 
     /// Drops what is older than the retention.
@@ -262,16 +297,18 @@ impl Streams {
                 held.push((at, number));
                 continue;
             }
-            self.bytes -= entry.stream.bytes();
+            self.bytes -= entry.stream.bytes() + entry.overhead();
             if self.tombstones.len() == TOMBSTONES_MAX {
-                self.tombstones.pop_front();
+                self.drop_tombstone();
             }
             entry.stream.handle_trimmed_whole();
             while let Some(told) = entry.stream.poll_told() {
                 self.told.push_back(told);
             }
             let tail = entry.stream.tail();
-            self.tombstones.push_back(Tombstone { number, tail, ids: entry.ids });
+            let tombstone = Tombstone { number, tail, ids: entry.ids };
+            self.bytes += tombstone.bytes();
+            self.tombstones.push_back(tombstone);
         }
         for entry in held.into_iter().rev() {
             self.finished.push_front(entry);

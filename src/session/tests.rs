@@ -276,3 +276,22 @@ fn an_idle_session_ends_and_a_busy_one_does_not() {
     bench.session.handle_timeout(bench.now, &mut bench.upstream);
     assert_eq!(bench.session.ended(), Some(Ended::Idle));
 }
+
+/// Every byte that was charged is given back: logs, what is known of a stream, tombstones.
+#[test]
+fn what_was_taken_is_given_back() {
+    let limits = Limits { retention: Duration::from_secs(1), ..Limits::default() };
+    let mut bench = Bench::new(limits, "2025-11-25");
+    let empty = bench.session.bytes();
+    for _ in 0..300 {
+        let (_, call) = bench.dormant(BOTH);
+        bench.write(About::Call(call), "some text");
+        bench.answer(call);
+    }
+    assert!(bench.session.bytes() > empty + 300 * 100);
+    bench.now += Duration::from_secs(2);
+    bench.session.handle_timeout(bench.now, &mut bench.upstream);
+    assert!(bench.session.bytes() > empty, "tombstones are charged too");
+    bench.session.shrink(bench.now, 0, &mut bench.upstream);
+    assert_eq!(bench.session.bytes(), empty);
+}

@@ -64,6 +64,8 @@ pub struct Live {
     tellers: RefCell<HashMap<Ticket, Told, BuildHasherDefault<IdHasher>>>,
     /// Its client does not know of it yet.
     new: Cell<bool>,
+    /// Bytes that the shard has on its account for the session.
+    pub charged: Cell<u64>,
     /// Producers' rings that wait for room.
     stalled: RefCell<Vec<u64>>,
     /// Until when a producer may wait for room at the most; none while nobody does.
@@ -92,6 +94,7 @@ impl Live {
             waits: RefCell::default(),
             timer: Timer::default(),
             new: Cell::new(true),
+            charged: Cell::new(0),
             stalled: RefCell::default(),
             room_by: Cell::new(None),
             pausing: Cell::new(false),
@@ -431,6 +434,11 @@ impl Live {
             let told = self.session.borrow_mut().poll_told();
             let Some((ticket, outcome)) = told else { break };
             self.tell(ticket, outcome);
+        }
+        // What an ended session still holds goes with its last connection.
+        if self.look(|session| session.ended().is_none()) {
+            let bytes = self.look(|session| session.bytes());
+            shard.charge(self.charged.replace(bytes), bytes);
         }
         let done = self.session.borrow_mut().take_done();
         if done != Done::default() {

@@ -97,6 +97,8 @@ pub enum Work {
     Session(Rc<Live>),
     /// A producer's ring has something.
     Producer(u64),
+    /// The logs hold more than the shard's part of the process's budget.
+    Relief,
 }
 
 type ById<T> = RefCell<HashMap<u64, Rc<T>, BuildHasherDefault<IdHasher>>>;
@@ -128,6 +130,9 @@ pub struct Shard {
     runnable: RefCell<VecDeque<Work>>,
     /// The rings that other threads write through.
     pub producers: Producers,
+    /// Bytes of all logs, and whether their relief is on its way.
+    log_bytes: Cell<u64>,
+    relieving: Cell<bool>,
     closing: RefCell<Vec<Child>>,
     /// Children that are being started.
     pub(super) spawning: Cell<usize>,
@@ -164,6 +169,8 @@ impl Shard {
             sleeps_until: Cell::new(None),
             runnable: RefCell::default(),
             producers: Producers::default(),
+            log_bytes: Cell::new(0),
+            relieving: Cell::new(false),
             closing: RefCell::default(),
             spawning: Cell::new(0),
             random: RefCell::new(Random::new()?),
@@ -275,6 +282,7 @@ impl Shard {
         if self.sessions.borrow_mut().remove(&id).is_none() {
             return false;
         }
+        self.charge(live.charged.replace(0), 0);
         self.counters.sessions_ended.increment();
         self.process.sessions.fetch_sub(1, Ordering::Relaxed);
         true
@@ -316,6 +324,48 @@ impl Shard {
     /// Children that were told to go and may still run.
     pub fn take_closing(&self) -> Vec<Child> {
         self.closing.take()
+    }
+}
+
+/// The budget of the logs.
+impl Shard {
+    /// A session's logs have grown or shrunk.
+    pub fn charge(&self, before: u64, after: u64) {
+        let bytes = self.log_bytes.get() + after - before;
+        self.log_bytes.set(bytes);
+        if bytes > self.log_bytes_max() && !self.relieving.replace(true) {
+            self.add_work(Work::Relief);
+        }
+    }
+
+    /// This shard's part of the process's budget.
+    fn log_bytes_max(&self) -> u64 {
+        self.settings.limits.memory_bytes / self.process.mailboxes.len() as u64
+    }
+
+    /// Brings the logs well below the budget, the largest sessions first, so that this is rare
+    /// however fast they grow.
+    pub(super) fn relieve_logs(self: &Rc<Self>) {
+        let target = self.log_bytes_max() / 8 * 7;
+        let before = self.log_bytes.get();
+        let mut sessions = self.sessions();
+        sessions.sort_by_key(|live| std::cmp::Reverse(live.charged.get()));
+        let mut shrunk = true;
+        while self.log_bytes.get() > target && shrunk {
+            shrunk = false;
+            for live in &sessions {
+                if self.log_bytes.get() <= target {
+                    break;
+                }
+                let bytes = live.charged.get();
+                live.with(self, |session, behind, now| session.shrink(now, bytes / 2, behind));
+                shrunk |= live.charged.get() < bytes;
+            }
+        }
+        self.relieving.set(false);
+        self.counters.reliefs.increment();
+        let after = self.log_bytes.get();
+        warn!(shard = self.index, before, after, "the logs were over their budget of memory");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::client::{End, NEWEST, Session};
-use crate::numbered::{expect, expect_result, flood, primed};
+use crate::numbered::{expect, expect_result, flood, primed, priming_id};
 use crate::server::Server;
 
 const SMALL: [&str; 4] = ["--stream-bytes", "1MiB", "--event-bytes", "64KiB"];
@@ -117,4 +117,28 @@ fn an_off_core_flood_arrives_whole() {
     let threads = || std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap().count();
     crate::server::eventually("the producer's thread ends", || threads() <= 5);
     server.stop();
+}
+
+/// Many sessions that nobody reads hold no more memory than the process may: the largest give way
+/// first, and whoever comes back for what is gone is told.
+#[test]
+fn the_logs_of_all_sessions_stay_within_the_budget_of_the_process() {
+    let flags = ["--memory-bytes", "8MiB", "--session-bytes", "4MiB", "--stream-bytes", "2MiB"];
+    let server = Server::start(&[&flags[..], &["--event-bytes", "64KiB"]].concat());
+    let sessions: Vec<Session> = (0..12).map(|_| Session::start(&server, NEWEST)).collect();
+    for session in &sessions {
+        crate::numbered::push(session, 400, 4096);
+    }
+    let mut told = 0;
+    for session in &sessions {
+        let mut get = session.listen();
+        let first = priming_id(&mut get);
+        if !first.ends_with(".0") {
+            let gap = get.message().expect("the gap is marked");
+            assert_eq!(gap.json()["params"]["data"]["reason"], "log_truncated");
+            told += 1;
+        }
+    }
+    assert!(told >= 6, "19 MiB do not fit into 8: {told} were told");
+    assert!(server.stop().total("reliefs") >= 1);
 }
