@@ -84,10 +84,10 @@ pub enum HeadError {
     Host,
     /// A `Content-Length` that is no number, or several that differ.
     ContentLength,
-    /// `Transfer-Encoding` beside `Content-Length`, in HTTP/1.0, given twice, or with `chunked`
-    /// anywhere but at its end.
+    /// `Transfer-Encoding` beside `Content-Length`, in HTTP/1.0, or without `chunked` once and at
+    /// its end, so that the body has no end that two readers agree on.
     TransferEncoding,
-    /// A transfer coding other than `chunked`.
+    /// A transfer coding other than `chunked`, inside it.
     UnknownCoding,
     /// An expectation other than `100-continue` (RFC 9110, section 10.1.1).
     Expectation,
@@ -394,6 +394,8 @@ struct Known<'b> {
     host: Option<&'b [u8]>,
     length: Option<u64>,
     chunked: bool,
+    /// A transfer coding other than `chunked`.
+    unknown_coding: bool,
     close: bool,
     persist: bool,
     expect_continue: bool,
@@ -445,6 +447,7 @@ impl<'b> Known<'b> {
         }
     }
 
+    /// Several lines are one list (RFC 9110, section 5.3).
     fn take_coding(&mut self, value: &[u8]) -> Result<(), HeadError> {
         if self.chunked {
             return Err(HeadError::TransferEncoding);
@@ -453,21 +456,25 @@ impl<'b> Known<'b> {
             self.chunked = true;
             return Ok(());
         }
-        // `gzip` or `gzip, chunked` is a request that could be served if the coding were known;
-        // `chunked, gzip` has no end that two readers would agree on (RFC 9112, section 6.3).
-        let chunked_at = list(value).position(|coding| coding.eq_ignore_ascii_case(b"chunked"));
         let codings = list(value).count();
-        match chunked_at {
+        match list(value).position(|coding| coding.eq_ignore_ascii_case(b"chunked")) {
             Some(at) if at + 1 < codings || codings == 1 => Err(HeadError::TransferEncoding),
             None if codings == 0 => Err(HeadError::TransferEncoding),
-            _ => Err(HeadError::UnknownCoding),
+            chunked => {
+                self.chunked = chunked.is_some();
+                self.unknown_coding = true;
+                Ok(())
+            }
         }
     }
 
     fn framing(&self, version: Version) -> Result<Framing, HeadError> {
         match (self.chunked, self.length) {
+            // A request whose last coding is another one has no end: RFC 9112, section 6.3.
+            (false, _) if self.unknown_coding => Err(HeadError::TransferEncoding),
             (true, Some(_)) => Err(HeadError::TransferEncoding),
             (true, None) if version == Version::Http10 => Err(HeadError::TransferEncoding),
+            (true, None) if self.unknown_coding => Err(HeadError::UnknownCoding),
             (true, None) => Ok(Framing::Chunked),
             (false, Some(0)) | (false, None) => Ok(Framing::None),
             (false, Some(length)) => Ok(Framing::Length(length)),
