@@ -65,6 +65,8 @@ pub enum Framing {
 pub enum HeadError {
     /// Not an HTTP request line.
     RequestLine,
+    /// A head whose method alone exceeds [`HEAD_BYTES_MAX`].
+    MethodTooLong,
     /// A request target that is no origin-form, absolute-form or `*` (RFC 9112, section 3.2).
     Target,
     /// A head whose request target alone exceeds [`HEAD_BYTES_MAX`].
@@ -107,7 +109,8 @@ impl HeadError {
             Self::TargetTooLong => Status::UriTooLong,
             Self::TooLarge | Self::TooManyFields => Status::FieldsTooLarge,
             Self::Version => Status::VersionNotSupported,
-            Self::UnknownCoding => Status::NotImplemented,
+            // A method longer than any that is known: RFC 9112, section 3.
+            Self::UnknownCoding | Self::MethodTooLong => Status::NotImplemented,
             Self::Expectation => Status::ExpectationFailed,
         }
     }
@@ -116,6 +119,7 @@ impl HeadError {
     pub const fn reason(self) -> &'static str {
         match self {
             Self::RequestLine => "not an HTTP/1.1 request line",
+            Self::MethodTooLong => "no method is that long",
             Self::Target => "the request target is malformed",
             Self::TargetTooLong => "the request target is too long",
             Self::Version => "only HTTP/1.1 and HTTP/1.0 are served here",
@@ -224,6 +228,7 @@ pub fn parse(buf: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
             interpret(bytes, &raw, skipped + len).map(Some)
         }
         Ok(httparse::Status::Partial) if buf.len() <= HEAD_BYTES_MAX => Ok(None),
+        Ok(httparse::Status::Partial) if raw.method.is_none() => Err(HeadError::MethodTooLong),
         Ok(httparse::Status::Partial) if raw.path.is_none() => Err(HeadError::TargetTooLong),
         Ok(httparse::Status::Partial) => Err(HeadError::TooLarge),
         Err(error) => Err(refine(error, bytes, &raw)),

@@ -271,6 +271,9 @@ fn a_head_is_bounded_in_bytes_and_fields() {
 
     let target = format!("GET /{}", "x".repeat(HEAD_BYTES_MAX));
     assert_eq!(parse(target.as_bytes()).unwrap_err().status(), Status::UriTooLong);
+    // Story: a method without end was told that its target was too long.
+    let method = "X".repeat(HEAD_BYTES_MAX + 1);
+    assert_eq!(parse(method.as_bytes()), Err(HeadError::MethodTooLong));
 
     assert!(parse(post(&"X: y\r\n".repeat(HEAD_FIELDS_MAX - 1)).as_bytes()).unwrap().is_some());
     let error = refused(&post(&"X: y\r\n".repeat(HEAD_FIELDS_MAX)));
