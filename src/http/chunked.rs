@@ -2,8 +2,9 @@
 //!
 //! Decoding is strict, because a proxy in front may count differently than a lenient reader: a
 //! size is 1 to 16 hexadecimal digits directly followed by CRLF or `;`, every line ends with CRLF,
-//! and no line holds a control character. Encoding uses chunk heads of one width, so that a writer
-//! can reserve the head, append the data, and fill the head in when the length is known.
+//! no line holds a control character, and a trailer field has a name and a colon. Encoding uses
+//! chunk heads of one width, so that a writer can reserve the head, append the data, and fill the
+//! head in when the length is known.
 
 use std::fmt;
 
@@ -84,7 +85,9 @@ enum State {
     DataEnd,
     /// The first byte of a trailer field, or the CR of the empty line that ends the body.
     TrailerStart,
-    /// A byte inside a trailer field, or its CR.
+    /// A further byte of a trailer field's name, or its colon.
+    TrailerName,
+    /// A byte of a trailer field's value, or its CR.
     Trailer,
     /// The LF behind a trailer field.
     TrailerEnd,
@@ -186,7 +189,15 @@ impl Decoder {
                 self.count_overhead()?;
                 State::Extension
             }
-            (State::TrailerStart | State::Trailer, _) if is_text(byte) => {
+            (State::TrailerName, b':') => {
+                self.count_overhead()?;
+                State::Trailer
+            }
+            (State::TrailerStart | State::TrailerName, _) if is_token(byte) => {
+                self.count_overhead()?;
+                State::TrailerName
+            }
+            (State::Trailer, _) if is_text(byte) => {
                 self.count_overhead()?;
                 State::Trailer
             }
@@ -206,9 +217,14 @@ impl Default for Decoder {
     }
 }
 
-/// Whether a byte may occur in an extension or a trailer field.
+/// Whether a byte may occur in an extension or a trailer field's value.
 fn is_text(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
+
+/// Whether a byte may occur in a field's name (RFC 9110, section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]
@@ -283,6 +299,28 @@ mod tests {
         }
     }
 
+    /// Story: whatever stood behind the last chunk was skipped as a trailer, a request line and a
+    /// folded line too.
+    #[test]
+    fn a_trailer_that_is_no_field_is_refused() {
+        for trailer in [
+            "DELETE /mcp HTTP/1.1",
+            "X",
+            "X ",
+            "X : a",
+            "X\t: a",
+            " X: a",
+            "\tX: a",
+            "X: a\r\n b",
+            ": a",
+            "X(: a",
+            "\u{e9}: a",
+        ] {
+            let body = format!("0\r\n{trailer}\r\n\r\n");
+            assert_eq!(decoded(body.as_bytes(), 9), Err(ChunkError::Malformed), "{trailer:?}");
+        }
+    }
+
     #[test]
     fn a_body_above_the_limit_is_refused_before_its_data() {
         assert_eq!(decoded(b"5\r\n", 4), Err(ChunkError::TooLarge));
@@ -293,10 +331,10 @@ mod tests {
 
     #[test]
     fn extensions_and_trailers_share_one_bound() {
-        let half = "x".repeat(CHUNK_OVERHEAD_BYTES_MAX / 2);
-        let fits = format!("1;{}\r\na\r\n0\r\n{half}\r\n\r\n", half.get(1..).unwrap());
+        let half = "x".repeat(CHUNK_OVERHEAD_BYTES_MAX / 2 - 1);
+        let fits = format!("1;{half}\r\na\r\n0\r\n{half}:\r\n\r\n");
         assert!(decoded(fits.as_bytes(), 9).unwrap().2);
-        let exceeds = format!("1;{half}\r\na\r\n0\r\n{half}\r\n\r\n");
+        let exceeds = format!("1;{half}\r\na\r\n0\r\n{half}:x\r\n\r\n");
         assert_eq!(decoded(exceeds.as_bytes(), 9), Err(ChunkError::Overhead));
     }
 
