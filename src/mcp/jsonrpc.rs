@@ -241,11 +241,17 @@ impl<'a> Members<'a> {
             Some(params) if kind == Kind::Request => find_progress_token(params)?,
             _ => None,
         };
+        let decoded = json::decode(method);
+        if decoded == "initialize"
+            && params.is_some_and(|params| json::member(params, "protocolVersion").is_err())
+        {
+            return Err("the protocol version occurs twice");
+        }
         Ok(Envelope {
             text,
             kind,
             id: self.id,
-            method: Some(json::decode(method)),
+            method: Some(decoded),
             params,
             outcome: None,
             is_error: false,

@@ -114,6 +114,20 @@ fn refuses_a_member_that_occurs_twice() {
     single(r#"{"jsonrpc":"2.0","id":1,"method":"a","x":1,"x":2}"#);
 }
 
+/// Story: of two revisions the gateway read none and asked nothing down, and the child read the
+/// last one.
+#[test]
+fn refuses_an_initialize_that_names_two_revisions() {
+    let names = |second: &str| {
+        let params = format!(r#"{{"protocolVersion":"2025-06-18","{second}":"2026-07-28"}}"#);
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initi\u0061lize","params":{params}}}"#)
+    };
+    for second in ["protocolVersion", "protocol\\u0056ersion"] {
+        assert_eq!(refused(&names(second)), (codes::INVALID_REQUEST, Some("1")));
+    }
+    assert!(initialize_params(&single(&names("protocolversion"))).is_some());
+}
+
 #[test]
 fn reads_batches() {
     let note = r#"{"jsonrpc":"2.0","method":"a"}"#;
