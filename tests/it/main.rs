@@ -4,6 +4,7 @@ mod batches;
 mod children;
 mod client;
 mod closing;
+mod corpus;
 mod drain;
 mod handoff;
 mod http1;
