@@ -157,9 +157,7 @@ impl Request {
         let Some(verb) = endpoint.verb(head.method) else {
             return refuse(Status::MethodNotAllowed, "this path does not serve this method");
         };
-        if matches!(verb, Verb::Post | Verb::PostHttpSse)
-            && !head.field("content-type").is_some_and(headers::is_json_content_type)
-        {
+        if matches!(verb, Verb::Post | Verb::PostHttpSse) && !is_json(head) {
             return refuse(Status::UnsupportedMediaType, "the body must be application/json");
         }
         let accept = headers::accept(head.fields("accept"));
@@ -205,6 +203,13 @@ impl Request {
             None => self.session = SessionField::Foreign,
         }
     }
+}
+
+/// Whether the body says that it is JSON. Of several lines each must: two readers could follow
+/// different ones.
+fn is_json(head: &Head<'_>) -> bool {
+    head.field("content-type").is_some()
+        && head.fields("content-type").all(headers::is_json_content_type)
 }
 
 /// `sessionId` of an HTTP+SSE POST. Its characters need no percent-encoding.
