@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::http::response::Status;
 use crate::mcp::headers::Accept;
-use crate::mcp::jsonrpc::{self, Envelope, Kind, Message, codes};
+use crate::mcp::jsonrpc::{self, Envelope, Kind, Malformed, Message, codes};
 use crate::mcp::session_id::SessionId;
 use crate::obs::counters::RequestKind;
 use crate::session::{Answers, Ended, ExchangeKey, Posted, Reply, ReplyForm};
@@ -34,9 +34,7 @@ impl From<Answer> for Outcome {
 pub(super) fn post(shard: &Rc<Shard>, request: &Request, body: &[u8]) -> Outcome {
     let message = match jsonrpc::parse(body) {
         Ok(message) => message,
-        Err(wrong) => {
-            return Answer::error(Status::BadRequest, wrong.id, wrong.code, wrong.reason).into();
-        }
+        Err(wrong) => return malformed(shard, request, &wrong).into(),
     };
     shard.counters.request(kind(&message));
     if let Message::Single(single) = &message
@@ -74,9 +72,7 @@ pub(super) fn post(shard: &Rc<Shard>, request: &Request, body: &[u8]) -> Outcome
 pub(super) fn post_http_sse(shard: &Rc<Shard>, request: &Request, body: &[u8]) -> Answer {
     let message = match jsonrpc::parse(body) {
         Ok(message) => message,
-        Err(wrong) => {
-            return Answer::error(Status::BadRequest, wrong.id, wrong.code, wrong.reason);
-        }
+        Err(wrong) => return malformed(shard, request, &wrong),
     };
     shard.counters.request(kind(&message));
     let live = match find(shard, request, id_of(&message), Some(&message)) {
@@ -91,6 +87,17 @@ pub(super) fn post_http_sse(shard: &Rc<Shard>, request: &Request, body: &[u8]) -
         Some(Ok(())) => Answer::empty(Status::Accepted),
         Some(Err(refusal)) => Answer::error(Status::BadRequest, None, refusal.code, refusal.reason),
     }
+}
+
+/// A body that is no message. A session that is named comes first: its end is what the client has
+/// to learn, whatever it sends. Without one the body may have been meant as an `initialize`.
+fn malformed(shard: &Rc<Shard>, request: &Request, wrong: &Malformed<'_>) -> Answer {
+    if request.session != SessionField::Missing
+        && let Err(answer) = find(shard, request, wrong.id, None)
+    {
+        return answer;
+    }
+    Answer::error(Status::BadRequest, wrong.id, wrong.code, wrong.reason)
 }
 
 /// Nothing more can be taken for the upstream.
