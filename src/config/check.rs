@@ -164,7 +164,7 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr
 const LISTEN_ALLOWED: &str = "ADDR:PORT, such as 127.0.0.1:8383, [::1]:8383 or localhost:8383";
 const BASE_ALLOWED: &str = "http:// or https:// and a host, without query or fragment";
 const PATH_ALLOWED: &str =
-    "a path that starts with /, has no slash at its end, no query, no %, no space";
+    "a path that starts with /, has no slash at its end, no query, no %, no space, no . or .. part";
 const ORIGIN_ALLOWED: &str =
     "a web origin, scheme://host or scheme://host:port, such as https://app.example.org";
 const LEVEL_ALLOWED: &str = "error, warn, info, debug, trace or off, or a filter such as \
@@ -182,7 +182,9 @@ fn path(typed: &str) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#%\"<>\\^`{|}".contains(&byte);
     let rest = typed.strip_prefix('/')?;
     let ends_well = rest.is_empty() || !rest.ends_with('/');
-    (ends_well && typed.bytes().all(plain)).then(|| typed.to_owned())
+    // Clients resolve dot segments before they ask, so such a path could not be asked for.
+    let dots = rest.split('/').any(|segment| matches!(segment, "." | ".."));
+    (ends_well && !dots && typed.bytes().all(plain)).then(|| typed.to_owned())
 }
 
 fn shards(typed: &str) -> Option<Option<usize>> {
@@ -450,7 +452,8 @@ mod tests {
         for good in ["/", "/mcp", "/a/b.c/~d"] {
             assert!(path(good).is_some(), "{good}");
         }
-        for bad in ["", "mcp", "/mcp/", "//", "/a?b", "/a#b", "/a b", "/é", "/%41"] {
+        for bad in ["", "mcp", "/mcp/", "//", "/a?b", "/a#b", "/a b", "/é", "/%41", "/.", "/a/../b"]
+        {
             assert!(path(bad).is_none(), "{bad}");
         }
         for good in ["a", "a.b:1", "127.0.0.1", "[::1]:8383", "my_host"] {

@@ -34,7 +34,10 @@ fn relative(from: &str, to: &str) -> String {
     let same = from.iter().zip(&to[..folders]).take_while(|(a, b)| a == b).count();
     let ups = std::iter::repeat_n("..", from.len() - same);
     let parts: Vec<&str> = ups.chain(to[same..].iter().copied()).collect();
-    parts.join("/")
+    let reference = parts.join("/");
+    // A colon in the first segment would end a scheme, an empty one begin a path or a host.
+    let first = parts.first().copied().unwrap_or_default();
+    if first.is_empty() || first.contains(':') { format!("./{reference}") } else { reference }
 }
 
 #[cfg(test)]
@@ -48,6 +51,18 @@ mod tests {
         assert_eq!(relative("/a/b/sse", "/a/messages"), "../messages");
         assert_eq!(relative("/a/sse", "/b/c"), "../b/c");
         assert_eq!(relative("/sse", "/b/c"), "b/c");
+    }
+
+    /// Story: `/v1:messages` was told as `v1:messages`, whose scheme is `v1`, and `//messages` as
+    /// `/messages`, which loses a prefix.
+    #[test]
+    fn a_relative_reference_is_no_scheme_no_host_and_no_absolute_path() {
+        assert_eq!(relative("/sse", "/v1:messages"), "./v1:messages");
+        assert_eq!(relative("/sse", "//messages"), ".//messages");
+        assert_eq!(relative("/a/sse", "/a//b"), ".//b");
+        assert_eq!(relative("/a/sse", "/b:c"), "../b:c");
+        assert_eq!(relative("//sse", "//messages"), "messages");
+        assert_eq!(relative("/sse", "/"), "./");
     }
 
     #[test]
