@@ -385,7 +385,7 @@ impl Session {
             About::Call(call) => self
                 .exchange_of(call)
                 .and_then(|exchange| self.calls.exchanges.get(&exchange))
-                .is_some_and(|exchange| exchange.started),
+                .is_some_and(|exchange| exchange.started || !exchange.accept.sse),
         }
     }
 
@@ -406,9 +406,11 @@ impl Session {
         }
     }
 
-    /// Ends the connection of what `about` writes to, in the planned way.
+    /// Ends the connection of what `about` writes to, in the planned way. A call without a stream
+    /// of its own ends no other's.
     pub fn close_about(&mut self, about: About) {
-        if let Some(number) = self.number_of(about) {
+        let own = |number: &u32| about == About::Standalone || *number != STANDALONE;
+        if let Some(number) = self.number_of(about).filter(own) {
             self.close_planned(number);
         }
     }
@@ -453,16 +455,6 @@ impl Session {
             entry.stream.handle_timeout(now);
             entry.stream.has_receipts()
         });
-    }
-
-    fn number_of(&self, about: About) -> Option<u32> {
-        match about {
-            About::Standalone => Some(STANDALONE),
-            About::Call(call) => {
-                let exchange = self.exchange_of(call)?;
-                self.calls.exchanges.get(&exchange)?.stream
-            }
-        }
     }
 }
 

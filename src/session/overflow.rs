@@ -50,7 +50,8 @@ impl Session {
 
     /// Whether the pipe that carries the upstream's messages should not be read for now. Messages
     /// of all streams come through it, so unless the operator prefers it, only the one open call
-    /// of a session may hold it up, and it is read again as soon as another request arrives.
+    /// of a session may hold it up, and it is read again as soon as another request arrives. An
+    /// HTTP+SSE session has one reader, for whom everything is.
     pub fn wants_pause(&self, now: Instant) -> bool {
         let full = |number: u32| {
             let entry = self.streams.get(number);
@@ -58,6 +59,7 @@ impl Session {
         };
         match self.settings.overflow {
             Overflow::Cut => false,
+            _ if self.is_http_sse() => full(STANDALONE),
             Overflow::Auto if self.calls.calls.len() != 1 => false,
             Overflow::Auto => self.open_streams().any(full),
             Overflow::Pause => self.open_streams().chain([STANDALONE]).any(full),

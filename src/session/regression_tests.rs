@@ -134,3 +134,33 @@ fn an_expired_stream_that_is_being_read_does_not_ask_for_time() {
     session.handle_timeout(now, &mut upstream);
     assert!(session.stream(1).is_none(), "its reader's end lets it go");
 }
+
+/// Story: the stream of a call was looked for where an HTTP+SSE session has none: its producer
+/// never waited for the one reader, what it asked after had not started, its comments were lost.
+#[test]
+fn a_call_of_http_sse_is_about_the_one_stream() {
+    let now = Instant::now();
+    let settings = Settings { limits: Limits::default(), key: [7; 32], overflow: Overflow::Auto };
+    let half = settings.limits.stream_bytes as usize / 2;
+    let id = SessionId::from_random(0, [1; 16]);
+    let mut session = Session::new_http_sse(id, Rc::new(settings), now, "messages?".into());
+    let mut upstream = Silent::default();
+    let call = jsonrpc::parse(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
+    let call = call.expect("a message");
+    session.handle_http_sse_post(now, &call, &mut upstream).expect("taken");
+    let about = About::Call(upstream.newest);
+    let attached = session.attach_first(STANDALONE).expect("nobody reads");
+    assert!(session.is_started(about) && session.has_room(about, now));
+    session.comment_about(now, about, b"hello");
+    let mut out = Vec::new();
+    session.transmit(STANDALONE, attached.generation, 0, &mut out);
+    assert_eq!(String::from_utf8_lossy(&out), ": hello\n\n");
+    session.close_about(about);
+    let step = session.transmit(STANDALONE, attached.generation, 0, &mut Vec::new());
+    assert_eq!(step, Step::Wait, "it is not the call's to end");
+    let at = session.write(now, about, half, |out| out.resize(out.len() + half, b'1'));
+    assert_eq!(at, (STANDALONE, 1));
+    assert!(!session.has_room(about, now), "it waits for the reader of the one stream");
+    session.handle_http_sse_post(now, &call, &mut upstream).expect("taken");
+    assert!(session.wants_pause(now), "whatever comes through the pipe is for that reader");
+}

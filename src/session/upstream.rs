@@ -134,6 +134,13 @@ impl Session {
         (number, self.log(now, number, hint, payload))
     }
 
+    /// The stream that carries what is written about this, if it is there already.
+    pub(super) fn number_of(&self, about: About) -> Option<u32> {
+        let About::Call(call) = about else { return Some(STANDALONE) };
+        let exchange = self.calls.exchanges.get(&self.exchange_of(call)?)?;
+        if exchange.accept.sse { exchange.stream } else { Some(STANDALONE) }
+    }
+
     /// A request of the upstream to the client. `payload` writes it for the id that the client
     /// sees. False where too many are open ([`ASKED_MAX`]).
     pub fn ask(
