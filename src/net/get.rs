@@ -84,6 +84,7 @@ fn open_http_sse(shard: &Rc<Shard>) -> Opened {
     let live = paths.and_then(|paths| shard.add_session(Some(paths)));
     let Some(live) = live else { return Opened::Answer(no_room(None)) };
     live.set_known();
+    info!(session = %live.short, transport = "http+sse", "session started");
     match live.with(shard, |session, _, _| session.attach_first(STANDALONE)) {
         Some(attached) => Opened::Attached(live, STANDALONE, attached),
         None => Opened::Superseded,

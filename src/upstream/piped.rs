@@ -165,9 +165,12 @@ impl Piped {
         self.state = State::Dead(now + pause);
         session.handle_upstream_lost(now, self.incarnation, reason);
         self.incarnation += 1;
-        // A session that never began ends with the answer to its initialize.
-        if self.on_exit == OnChildExit::EndSession && session.is_initialized() {
-            session.end(Ended::UpstreamLost);
+        // A session that never began ends with the answer to its initialize; one of HTTP+SSE here,
+        // because its client has it already and nobody could set a fresh child up.
+        match session.is_initialized() {
+            true if self.on_exit == OnChildExit::Respawn => {}
+            false if !session.is_http_sse() => {}
+            _ => session.end(Ended::UpstreamLost),
         }
     }
 
