@@ -38,6 +38,8 @@ pub struct Answer {
 /// One SSE event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
+    /// Its name.
+    pub name: String,
     /// The id in force.
     pub id: String,
     /// Its data; empty for a priming event.
@@ -290,6 +292,7 @@ impl Connection {
             let event = self.decoder.decode(&mut input).expect("events are bounded");
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("events are UTF-8");
             let event = event.map(|event| Event {
+                name: text(event.event),
                 id: event.id.map(text).unwrap_or_default(),
                 data: text(event.data),
             });

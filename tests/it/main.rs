@@ -8,6 +8,7 @@ mod corpus;
 mod drain;
 mod handoff;
 mod http1;
+mod http_sse;
 mod inflight;
 mod initialize;
 mod keep_alive;
