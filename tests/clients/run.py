@@ -7,12 +7,13 @@ import sys
 import time
 
 from harness.checks import Checks
-from suites import basics, conformance, cuts, foreign_servers, proxy_cuts_exactly
+from suites import basics, conformance, cuts, foreign_servers, http_sse, proxy_cuts_exactly
 
 SUITES = {
     "proxy_cuts_exactly": proxy_cuts_exactly.run,
     "conformance": conformance.run,
     "basics": basics.run,
+    "http_sse": http_sse.run,
     "foreign_servers": foreign_servers.run,
     "cuts": cuts.run,
 }

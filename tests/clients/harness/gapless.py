@@ -29,6 +29,11 @@ class Server:
     port: int
     process: asyncio.subprocess.Process
 
+    @property
+    def sse_url(self) -> str:
+        """The stream of the HTTP+SSE transport."""
+        return self.url.removesuffix("/mcp") + "/sse"
+
 
 @asynccontextmanager
 async def gapless(*upstream: str) -> AsyncIterator[Server]:

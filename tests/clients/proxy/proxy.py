@@ -1,7 +1,8 @@
 """A TCP proxy that cuts one response and is otherwise invisible.
 
-Bytes pass unchanged in both directions. The response to the first `tools/call` POST is cut as
-the `Cut` says; every connection after it, and every other one before, is left alone. What went
+Bytes pass unchanged in both directions. The response to the first request that `wanted` accepts
+(a `tools/call` POST, unless told otherwise) is cut as the `Cut` says; every connection after it,
+and every other one before, is left alone. What went
 over each connection is recorded in `exchanges`, so that a test can check the wire itself.
 """
 
@@ -10,6 +11,7 @@ import json
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -49,13 +51,27 @@ def rpc_method(request: Request) -> str | None:
     return message.get("method") if isinstance(message, dict) else None
 
 
+def is_call(exchange: Exchange) -> bool:
+    return exchange.rpc_method == "tools/call"
+
+
+def is_get(exchange: Exchange) -> bool:
+    return exchange.request.method == "GET"
+
+
 class CuttingProxy:
     """Listens on a free loopback port for one client; `async with` frees everything."""
 
-    def __init__(self, upstream_port: int, cut: Cut | None) -> None:
+    def __init__(
+        self,
+        upstream_port: int,
+        cut: Cut | None,
+        wanted: Callable[[Exchange], bool] = is_call,
+    ) -> None:
         self.upstream_port = upstream_port
         self.cut = cut
-        self.cut_exchange: Exchange | None = None  # the call whose response was cut
+        self.wanted = wanted
+        self.cut_exchange: Exchange | None = None  # the one whose response was cut
         self.exchanges: list[Exchange] = []
         self.faults: list[BaseException] = []
         self.tasks: set[asyncio.Task] = set()
@@ -91,7 +107,7 @@ class CuttingProxy:
 
     def claim(self, exchange: Exchange) -> Cutter | None:
         """The cutter for this response if it is the one to be cut."""
-        if self.cut is None or self.cut_exchange is not None or exchange.rpc_method != "tools/call":
+        if self.cut is None or self.cut_exchange is not None or not self.wanted(exchange):
             return None
         self.cut_exchange = exchange
         return Cutter(self.cut)

@@ -1,6 +1,8 @@
 """Each official client does the everyday things."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from harness.checks import Checks, holds, same
@@ -10,6 +12,9 @@ from harness.gapless import Server, with_server
 from .upstreams import UPSTREAMS
 
 REVISION = "2025-11-25"
+
+Connect = Callable[[], AbstractAsyncContextManager[Session]]
+Step = Callable[[Session], Awaitable[None]]
 
 
 async def initialize(session: Session) -> None:
@@ -50,8 +55,8 @@ async def two_calls_at_once(session: Session) -> None:
     same("progress of the quick call", quick["progress"], list(range(1, 6)))
 
 
-async def two_sessions_at_once(worker: Worker, server: Server) -> None:
-    async with worker.session(server.url) as one, worker.session(server.url) as other:
+async def two_sessions_at_once(connect: Connect) -> None:
+    async with connect() as one, connect() as other:
         results = await asyncio.gather(
             one.call("echo", {"text": "one"}), other.call("echo", {"text": "other"})
         )
@@ -68,23 +73,25 @@ STEPS = (
 )
 
 
-async def try_client(checks: Checks, worker: Worker, upstream: str, server: Server) -> None:
-    prefix = f"basics/{worker.kind.name}/{upstream}"
-
+async def try_client(
+    checks: Checks, prefix: str, connect: Connect, steps: tuple[Step, ...] = STEPS
+) -> None:
     async def on_a_session(step) -> None:
-        async with worker.session(server.url) as session:
+        async with connect() as session:
             await step(session)
 
-    for step in STEPS:
+    for step in steps:
         await checks.run(f"{prefix}/{step.__name__}", partial(on_a_session, step))
-    both = partial(two_sessions_at_once, worker, server)
+    both = partial(two_sessions_at_once, connect)
     await checks.run(f"{prefix}/{two_sessions_at_once.__name__}", both)
 
 
 async def try_all(checks: Checks, workers: list[Worker], upstream: str, server: Server) -> None:
     async with asyncio.TaskGroup() as group:
         for worker in workers:
-            group.create_task(try_client(checks, worker, upstream, server))
+            prefix = f"basics/{worker.kind.name}/{upstream}"
+            connect = partial(worker.session, server.url)
+            group.create_task(try_client(checks, prefix, connect))
 
 
 async def run(checks: Checks) -> None:

@@ -1,6 +1,6 @@
 // Reads one JSON command a line from stdin, answers one JSON line each on stdout: the whole
-// interface between the harness and a TypeScript client. `connect(url, onLog)` is what differs
-// between the SDKs. Commands of one session may overlap, so that two calls run at once.
+// interface between the harness and a TypeScript client. `connect(url, onLog, transport)` is what
+// differs between the SDKs. Commands of one session may overlap, so that two calls run at once.
 
 import { createInterface } from "node:readline";
 
@@ -8,9 +8,9 @@ export function serve(connect) {
   const sessions = new Map();
 
   const operations = {
-    async open({ session, url }) {
+    async open({ session, url, transport: name }) {
       const logged = [];
-      const connected = await connect(url, (data) => logged.push(data));
+      const connected = await connect(url, (data) => logged.push(data), name);
       sessions.set(session, { ...connected, logged });
       const { client, transport } = connected;
       return { server: client.getServerVersion().name, protocol: transport.protocolVersion };

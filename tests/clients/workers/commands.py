@@ -1,8 +1,8 @@
 """Reads one JSON command a line from stdin, answers one JSON line each on stdout.
 
 The whole interface between the harness and a Python client; the same commands as `commands.mjs`.
-`connect(url, on_log)`, an async context manager that yields a `Connected`, is what differs
-between the SDKs. Commands of one session may overlap, so that two calls run at once.
+`connect(url, on_log, transport)`, an async context manager that yields a `Connected`, is what
+differs between the SDKs; `transport` is `streamable-http` or `http-sse`. Commands of one session may overlap, so that two calls run at once.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ class Session:
     logged: list = field(default_factory=list)
     task: asyncio.Task | None = None
 
-    async def live(self, connect, url: str) -> None:
+    async def live(self, connect, url: str, transport: str) -> None:
         async def on_log(params) -> None:
             self.logged.append(params.data)
 
-        async with connect(url, on_log) as connected:
+        async with connect(url, on_log, transport) as connected:
             self.ready.set_result(connected)
             await self.stop.wait()
 
@@ -71,9 +71,9 @@ class Commands:
         self.connect = connect
         self.sessions: dict[int, Session] = {}
 
-    async def open(self, session: int, url: str) -> dict:
+    async def open(self, session: int, url: str, transport: str) -> dict:
         new = Session(ready=asyncio.get_running_loop().create_future())
-        new.task = asyncio.create_task(new.live(self.connect, url))
+        new.task = asyncio.create_task(new.live(self.connect, url, transport))
         connected = await new.bounded(new.ready, 30)
         self.sessions[session] = new
         return {"server": connected.server, "protocol": connected.protocol}

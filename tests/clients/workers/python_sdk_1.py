@@ -5,12 +5,14 @@ from datetime import timedelta
 
 from commands import Connected, serve
 from mcp import ClientSession
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 
 @asynccontextmanager
-async def connect(url, on_log):
-    async with streamable_http_client(url) as (read, write, _):
+async def connect(url, on_log, transport):
+    streams = sse_client(url) if transport == "http-sse" else streamable_http_client(url)
+    async with streams as (read, write, *_):
         async with ClientSession(read, write, logging_callback=on_log) as session:
             hello = await session.initialize()
 
