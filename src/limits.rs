@@ -150,80 +150,85 @@ impl Limits {
     /// The relations between the settable bounds; one sentence for each that does not hold, with
     /// the flags that can mend it.
     pub fn check(&self) -> Vec<String> {
-        let mut wrong = Vec::new();
-        let mut must = |holds: bool, sentence: String| {
-            if !holds {
-                wrong.push(sentence);
-            }
-        };
+        let relations = self.check_sizes().into_iter().chain(self.check_times());
+        relations.filter(|(holds, _)| !holds).map(|(_, sentence)| sentence).collect()
+    }
+
+    fn check_sizes(&self) -> [(bool, String); 6] {
         // A message also grows by the client's own id and token, which take the places of ours.
         let overhead = EVENT_OVERHEAD_BYTES + 2 * RPC_ID_BYTES_MAX as u64;
-        must(
-            self.event_bytes.max(self.body_bytes) <= MESSAGE_BYTES_MAX,
-            format!(
-                "--event-bytes ({}) and --body-bytes ({}) must not exceed {MESSAGE_BYTES_MAX}",
-                self.event_bytes, self.body_bytes
+        [
+            (
+                self.event_bytes.max(self.body_bytes) <= MESSAGE_BYTES_MAX,
+                format!(
+                    "--event-bytes ({}) and --body-bytes ({}) must not exceed {MESSAGE_BYTES_MAX}",
+                    self.event_bytes, self.body_bytes
+                ),
             ),
-        );
-        must(
-            self.event_bytes as u64 + overhead <= self.stream_bytes,
-            format!(
-                "--event-bytes ({}) and {overhead} bytes of framing must fit into \
+            (
+                self.event_bytes as u64 + overhead <= self.stream_bytes,
+                format!(
+                    "--event-bytes ({}) and {overhead} bytes of framing must fit into \
                  --stream-bytes ({}): the largest event must fit into one stream's log",
-                self.event_bytes, self.stream_bytes
+                    self.event_bytes, self.stream_bytes
+                ),
             ),
-        );
-        must(
-            self.session_bytes <= self.memory_bytes,
-            format!(
-                "--session-bytes ({}) must not exceed --memory-bytes ({})",
-                self.session_bytes, self.memory_bytes
+            (
+                self.session_bytes <= self.memory_bytes,
+                format!(
+                    "--session-bytes ({}) must not exceed --memory-bytes ({})",
+                    self.session_bytes, self.memory_bytes
+                ),
             ),
-        );
-        must(
-            self.stream_bytes <= self.session_bytes,
-            format!(
-                "--stream-bytes ({}) must not exceed --session-bytes ({}): one stream's log must \
-                 fit into its session's budget",
-                self.stream_bytes, self.session_bytes
+            (
+                self.stream_bytes <= self.session_bytes,
+                format!(
+                    "--stream-bytes ({}) must not exceed --session-bytes ({}): one stream's log \
+                     must fit into its session's budget",
+                    self.stream_bytes, self.session_bytes
+                ),
             ),
-        );
-        must(
-            self.idle_timeout >= self.retention,
-            format!(
-                "--idle-timeout ({:?}) must not be below --retention ({:?}): a session must \
-                 outlive the retention of its last answer",
-                self.idle_timeout, self.retention
-            ),
-        );
-        must(
-            self.request_timeout <= self.request_timeout_max,
-            format!(
-                "--request-timeout ({:?}) must not exceed --request-timeout-max ({:?})",
-                self.request_timeout, self.request_timeout_max
-            ),
-        );
-        must(
-            self.event_bytes <= self.stdin_bytes && self.body_bytes <= self.stdin_bytes,
-            format!(
-                "--event-bytes ({}) and --body-bytes ({}) must not exceed --stdin-bytes ({}): \
+            (
+                self.event_bytes <= self.stdin_bytes && self.body_bytes <= self.stdin_bytes,
+                format!(
+                    "--event-bytes ({}) and --body-bytes ({}) must not exceed --stdin-bytes ({}): \
                  the largest message must fit into the queue before a child",
-                self.event_bytes, self.body_bytes, self.stdin_bytes
+                    self.event_bytes, self.body_bytes, self.stdin_bytes
+                ),
             ),
-        );
-        must(
-            self.pause_timeout < TCP_USER_TIMEOUT,
-            format!(
-                "--pause-timeout ({:?}) must be below {TCP_USER_TIMEOUT:?}: a reader whose window \
-                 is closed that long counts as gone",
-                self.pause_timeout
+            (
+                self.connections > 0 && self.sessions > 0,
+                "--connections and --sessions must be above 0".to_owned(),
             ),
-        );
-        must(
-            self.connections > 0 && self.sessions > 0,
-            "--connections and --sessions must be above 0".to_owned(),
-        );
-        wrong
+        ]
+    }
+
+    fn check_times(&self) -> [(bool, String); 3] {
+        [
+            (
+                self.idle_timeout >= self.retention,
+                format!(
+                    "--idle-timeout ({:?}) must not be below --retention ({:?}): a session must \
+                 outlive the retention of its last answer",
+                    self.idle_timeout, self.retention
+                ),
+            ),
+            (
+                self.request_timeout <= self.request_timeout_max,
+                format!(
+                    "--request-timeout ({:?}) must not exceed --request-timeout-max ({:?})",
+                    self.request_timeout, self.request_timeout_max
+                ),
+            ),
+            (
+                self.pause_timeout < TCP_USER_TIMEOUT,
+                format!(
+                    "--pause-timeout ({:?}) must be below {TCP_USER_TIMEOUT:?}: a reader whose \
+                     window is closed that long counts as gone",
+                    self.pause_timeout
+                ),
+            ),
+        ]
     }
 }
 

@@ -406,9 +406,9 @@ mod tests {
         let expected: [&[&str]; 6] = [
             &["--event-bytes", "--stream-bytes"],
             &["--stream-bytes", "--session-bytes"],
+            &["--body-bytes", "--stdin-bytes"],
             &["--idle-timeout", "--retention"],
             &["--request-timeout", "--request-timeout-max"],
-            &["--body-bytes", "--stdin-bytes"],
             &["--child-grace", "COMMAND"],
         ];
         assert_eq!(lines.len(), expected.len(), "{lines:#?}");
