@@ -82,6 +82,12 @@ fn read_slowly(wire: &[u8]) -> Option<(Vec<u8>, usize)> {
         if trailer.is_empty() {
             return Some((data, rest.len()));
         }
+        // A field: a token, and a colon right behind it.
+        let colon = trailer.iter().position(|&byte| byte == b':')?;
+        let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+        if colon == 0 || !trailer[..colon].iter().all(token) {
+            return None;
+        }
     }
 }
 
