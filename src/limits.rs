@@ -30,8 +30,6 @@ pub const RING_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub const SLICE_TIME_MAX: Duration = Duration::from_micros(200);
 /// `TCP_NOTSENT_LOWAT`, bytes: a stalled reader shows in the ring, not in the kernel.
 pub const NOTSENT_LOWAT_BYTES: u32 = 128 * 1024;
-/// `TCP_USER_TIMEOUT`: a peer that acknowledges nothing for so long is gone.
-pub const TCP_USER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Connections waiting to be accepted on one shard's listener.
 pub const LISTEN_BACKLOG: i32 = 1024;
 /// Bytes of one read from a socket, at the most, before the buffer has to grow for a body.
@@ -94,6 +92,9 @@ pub struct Limits {
     pub keep_alive_timeout: Duration,
     /// Silence after which a comment is sent on an open stream.
     pub sse_keep_alive: Duration,
+    /// How long a peer may leave bytes unacknowledged, or take none, before its connection is
+    /// gone: `TCP_USER_TIMEOUT` (tcp(7)).
+    pub peer_timeout: Duration,
     /// How long the upstream may take for `initialize`.
     pub init_timeout: Duration,
     /// How long the upstream may take for a request without progress.
@@ -128,6 +129,7 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(15),
             keep_alive_timeout: Duration::from_secs(75),
             sse_keep_alive: Duration::from_secs(15),
+            peer_timeout: Duration::from_secs(120),
             init_timeout: Duration::from_secs(60),
             request_timeout: Duration::from_secs(300),
             request_timeout_max: Duration::from_secs(3600),
@@ -221,11 +223,11 @@ impl Limits {
                 ),
             ),
             (
-                self.pause_timeout < TCP_USER_TIMEOUT,
+                self.pause_timeout < self.peer_timeout,
                 format!(
-                    "--pause-timeout ({:?}) must be below {TCP_USER_TIMEOUT:?}: a reader whose \
+                    "--pause-timeout ({:?}) must be below --peer-timeout ({:?}): a reader whose \
                      window is closed that long counts as gone",
-                    self.pause_timeout
+                    self.pause_timeout, self.peer_timeout
                 ),
             ),
         ]

@@ -138,6 +138,12 @@ pub(super) const BOUNDS: &[Bound] = &[
         field: Field::Time(|l| &mut l.sse_keep_alive, TICK),
     },
     Bound {
+        name: "peer-timeout",
+        heading: TIMEOUTS,
+        help: "How long a peer may acknowledge or take nothing before its connection is gone",
+        field: Field::Time(|l| &mut l.peer_timeout, TICK),
+    },
+    Bound {
         name: "init-timeout",
         heading: TIMEOUTS,
         help: "How long the server behind may take for initialize",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use monoio::net::TcpListener;
 use tracing::warn;
 
-use crate::limits::{NOTSENT_LOWAT_BYTES, TCP_USER_TIMEOUT};
+use crate::limits::NOTSENT_LOWAT_BYTES;
 use crate::shard::Shard;
 use crate::shard::handoff::{Arrived, Permit};
 use crate::stream::ConnOut;
@@ -62,7 +62,7 @@ fn admit(shard: &Rc<Shard>, socket: OwnedFd) {
     };
     let options = tcp::set_nodelay(&socket)
         .and_then(|()| tcp::set_notsent_lowat(&socket, NOTSENT_LOWAT_BYTES))
-        .and_then(|()| tcp::set_user_timeout(&socket, TCP_USER_TIMEOUT));
+        .and_then(|()| tcp::set_user_timeout(&socket, shard.settings.limits.peer_timeout));
     if options.is_err() {
         return;
     }
