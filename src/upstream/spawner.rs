@@ -24,7 +24,7 @@ use futures_channel::oneshot;
 
 use crate::sys::{pidfd, pipe, signal};
 
-/// Commands that may wait for the thread. More are refused, which the caller turns into a 503.
+/// Commands that may wait for the thread. More are refused, and the call that wanted one is told.
 const WAITING_MAX: usize = 1024;
 /// How often a killed child is looked at until it can be reaped.
 const REAP_INTERVAL: Duration = Duration::from_millis(5);
@@ -332,6 +332,19 @@ mod tests {
         drop(answer);
         std::fs::remove_file(&mark).expect("removed");
         assert!(gone_within(pid.expect("a number"), Duration::from_secs(5)));
+    }
+
+    /// H25: a storm of sessions must be told so, not queued without end.
+    #[test]
+    fn h25_more_starts_than_may_wait_are_refused_by_a_clear_error() {
+        let spawner = Spawner::start().expect("started");
+        spawner.waiting.fetch_add(WAITING_MAX, Ordering::Relaxed);
+        let error = spawned(&spawner, shell("exit 0")).expect_err("one too many");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(error.to_string(), "1024 children wait to be started");
+        // A refusal takes no place: with one free again the next is started.
+        spawner.waiting.fetch_sub(1, Ordering::Relaxed);
+        spawned(&spawner, shell("exit 0")).expect("started");
     }
 
     #[test]
