@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -33,8 +33,8 @@ use super::{Process, Shard, driver, producers, task};
 /// children's grace comes on top.
 const DRAIN_SLACK: Duration = Duration::from_secs(5);
 
-/// How long shards have to kill their children when the process ends at once.
-const KILL_TIME: Duration = Duration::from_millis(100);
+/// How long shards may take to kill their children when the process ends at once.
+const KILL_TIME: Duration = Duration::from_secs(1);
 
 /// What a child's environment has of ours without being asked for.
 const CHILD_ENV: [&str; 11] = [
@@ -140,7 +140,11 @@ impl Running {
             // A full mailbox is one that nobody reads.
             let _ = mailbox.try_send(Letter::Kill);
         }
-        thread::sleep(KILL_TIME);
+        let end = Instant::now() + KILL_TIME;
+        let shards = self.process.mailboxes.len();
+        while self.process.killed.load(Ordering::Relaxed) < shards && Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// What they share, for the line at the end.
@@ -179,6 +183,7 @@ fn process(
         spawner,
         connections: AtomicUsize::new(0),
         sessions: AtomicUsize::new(0),
+        killed: AtomicUsize::new(0),
         drained: Mutex::new(drained),
         config,
     })

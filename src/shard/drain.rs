@@ -1,6 +1,7 @@
 //! The planned end of a shard: SIGTERM, `docs/wire.md`, "Drain".
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use monoio::time::sleep;
@@ -66,7 +67,8 @@ fn open_calls(shard: &Rc<Shard>) -> usize {
 /// ends next, and nobody would stop them.
 async fn end_children(shard: &Rc<Shard>) {
     loop {
-        let closing = shard.take_closing();
+        // They stay in the shard's list: a second signal has to find them.
+        let closing = shard.closing();
         if closing.is_empty() && shard.spawning.get() == 0 {
             return;
         }
@@ -81,13 +83,14 @@ async fn end_children(shard: &Rc<Shard>) {
 
 /// Kills every child: nobody will be there to stop it.
 pub(super) fn kill_children(shard: &Rc<Shard>) {
+    shard.killing.set(true);
     for live in shard.sessions() {
         live.kill_child();
     }
-    for child in shard.take_closing() {
+    for child in shard.closing() {
         child.kill();
-        shard.keep_until_closed(child);
     }
+    shard.process.killed.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Connections between requests end at once.

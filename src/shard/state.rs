@@ -59,6 +59,8 @@ pub struct Process {
     pub connections: AtomicUsize,
     /// Sessions that are alive.
     pub sessions: AtomicUsize,
+    /// Shards that have killed their children because the process ends at once.
+    pub killed: AtomicUsize,
     /// Where a shard says that it has drained.
     pub drained: Mutex<Sender<()>>,
 }
@@ -136,6 +138,8 @@ pub struct Shard {
     closing: RefCell<Vec<Child>>,
     /// Children that are being started.
     pub(super) spawning: Cell<usize>,
+    /// The process ends at once: a child that is still being started is killed, too.
+    pub(super) killing: Cell<bool>,
     random: RefCell<Random>,
     date: RefCell<DateCache>,
     complaints: Cell<(u64, u32)>,
@@ -173,6 +177,7 @@ impl Shard {
             relieving: Cell::new(false),
             closing: RefCell::default(),
             spawning: Cell::new(0),
+            killing: Cell::new(false),
             random: RefCell::new(Random::new()?),
             date: RefCell::new(DateCache::new()),
             complaints: Cell::new((0, 0)),
@@ -303,6 +308,8 @@ impl Shard {
             let started = spawner.spawn(command).await;
             shard.spawning.update(|spawning| spawning - 1);
             match started {
+                // Nobody would stop it any more; dropped, it is killed.
+                Ok(pipes) if shard.killing.get() => drop(pipes),
                 Ok(pipes) => child_link::start(&shard, &live, pipes),
                 Err(error) => {
                     let reason = format!("the server could not be started: {error}");
@@ -321,9 +328,11 @@ impl Shard {
         closing.push(child);
     }
 
-    /// Children that were told to go and may still run.
-    pub fn take_closing(&self) -> Vec<Child> {
-        self.closing.take()
+    /// Children that were told to go and still run.
+    pub fn closing(&self) -> Vec<Child> {
+        let mut closing = self.closing.borrow_mut();
+        closing.retain(Child::is_running);
+        closing.clone()
     }
 }
 

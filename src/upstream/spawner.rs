@@ -334,9 +334,9 @@ mod tests {
         assert!(gone_within(pid.expect("a number"), Duration::from_secs(5)));
     }
 
-    /// H25: a storm of sessions must be told so, not queued without end.
+    /// A storm of sessions must be told so, not queued without end.
     #[test]
-    fn h25_more_starts_than_may_wait_are_refused_by_a_clear_error() {
+    fn more_starts_than_may_wait_are_refused_by_a_clear_error() {
         let spawner = Spawner::start().expect("started");
         spawner.waiting.fetch_add(WAITING_MAX, Ordering::Relaxed);
         let error = spawned(&spawner, shell("exit 0")).expect_err("one too many");

@@ -15,6 +15,9 @@ use serde_json::Value;
 /// How long anything may take before a test gives it up; far above what a slow machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The real binary.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_gapless");
+
 /// A running server; dropping it kills it.
 pub struct Server {
     /// Where it listens.
@@ -55,12 +58,23 @@ impl Server {
 
     /// A child for each session: this program's own demo server over stdio.
     pub fn stdio(flags: &[&str]) -> Self {
-        Self::start_with(flags, &[env!("CARGO_BIN_EXE_gapless"), "stdio"])
+        Self::start_with(flags, &[PROGRAM, "stdio"])
     }
 
     /// A child for each session by this command, which is the demo server where it is empty.
     pub fn start_with(flags: &[&str], command: &[&str]) -> Self {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_gapless"));
+        Self::launch(Command::new(PROGRAM), flags, command)
+    }
+
+    /// As [`Server::start_with`], in a process that may have so many descriptors.
+    pub fn with_descriptors(most: u32, flags: &[&str], command: &[&str]) -> Self {
+        let mut program = Command::new("sh");
+        program.args(["-c", &format!("ulimit -n {most}; exec \"$0\" \"$@\""), PROGRAM]);
+        Self::launch(program, flags, command)
+    }
+
+    /// As [`Server::start_with`], with a prepared start of the binary.
+    pub fn launch(mut program: Command, flags: &[&str], command: &[&str]) -> Self {
         program.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
         if !flags.contains(&"--shards") {
             program.args(["--shards", "2"]);
@@ -120,6 +134,21 @@ impl Server {
             children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         }
         children
+    }
+
+    /// How many descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("it runs").count()
+    }
+
+    /// Its resident memory, bytes.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib: Option<u64> =
+            line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|n| n.parse().ok());
+        1024 * kib.unwrap_or_else(|| panic!("no resident memory in {status}"))
     }
 
     /// Sends a signal to the server.
