@@ -19,6 +19,7 @@ use crate::net::handle::Handle;
 use crate::obs::counters::{SharedCounters, Totals};
 use crate::session::table::IdHasher;
 use crate::session::{Session, Settings};
+use crate::sys::memory;
 use crate::sys::random::Random;
 use crate::upstream::behind::Behind;
 use crate::upstream::child::Child;
@@ -32,7 +33,7 @@ use super::mailbox::Mailbox;
 use super::pool::Pool;
 use super::producers::Producers;
 use super::signal::Signal;
-use super::timer::Fired;
+use super::timer::{Fired, Timer};
 use super::wheel::Wheel;
 use super::{child_link, task};
 
@@ -40,6 +41,10 @@ use super::{child_link, task};
 const POOLED_BUFFERS: usize = 64;
 /// Log lines about clients' and children's mistakes, per shard and second.
 const COMPLAINTS_PER_SECOND: u32 = 20;
+
+/// How long after the end of a session its memory is given back, unless another one ends
+/// meanwhile: where sessions come and go the next one needs it.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// What all shards of a process share.
 pub struct Process {
@@ -91,6 +96,8 @@ pub enum TimerKey {
     Run(u64),
     /// A session: acknowledgements are waited for.
     Sweep(u64),
+    /// No session has ended for a while: their memory can go back to the system.
+    GiveBack,
 }
 
 /// Work that waits for its slice.
@@ -136,6 +143,7 @@ pub struct Shard {
     log_bytes: Cell<u64>,
     relieving: Cell<bool>,
     closing: RefCell<Vec<Child>>,
+    give_back: Timer,
     /// Children that are being started.
     pub(super) spawning: Cell<usize>,
     /// The process ends at once: a child that is still being started is killed, too.
@@ -176,6 +184,7 @@ impl Shard {
             log_bytes: Cell::new(0),
             relieving: Cell::new(false),
             closing: RefCell::default(),
+            give_back: Timer::default(),
             spawning: Cell::new(0),
             killing: Cell::new(false),
             random: RefCell::new(Random::new()?),
@@ -290,6 +299,9 @@ impl Shard {
         self.charge(live.charged.replace(0), 0);
         self.counters.sessions_ended.increment();
         self.process.sessions.fetch_sub(1, Ordering::Relaxed);
+        if let Some(at) = self.give_back.set(Instant::now() + GIVE_BACK_AFTER) {
+            self.insert_timer(at, TimerKey::GiveBack);
+        }
         true
     }
 
@@ -425,6 +437,11 @@ impl Shard {
                         self.expire_session(now, key, &live);
                     }
                 }
+                TimerKey::GiveBack => match self.give_back.fire(now) {
+                    Fired::Due => memory::give_back(),
+                    Fired::Again(at) => self.insert_timer(at, key),
+                    Fired::Stale => {}
+                },
             }
         }
     }

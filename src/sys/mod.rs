@@ -1,9 +1,9 @@
 //! The only folder that may hold `unsafe`: what std and monoio do not offer of Linux.
 //!
-//! Invariants: every descriptor made here is close-on-exec; every function is one system call (or
-//! a loop over it until it is no longer interrupted) and keeps no state; errors are the kernel's,
-//! as [`std::io::Error`], except where a human is told what to do about them ([`uring`],
-//! [`listen::probe_free`]).
+//! Invariants: every descriptor made here is close-on-exec; every function is one system call, or
+//! a loop over it until it is no longer interrupted, or in [`memory`] a call of the allocator, and
+//! keeps no state; errors are the kernel's, as [`std::io::Error`], except where a human is told what
+//! to do about them ([`uring`], [`listen::probe_free`]).
 
 use std::io;
 
@@ -15,6 +15,7 @@ pub mod eventfd;
 pub mod fds;
 pub mod leash;
 pub mod listen;
+pub mod memory;
 pub mod mpsc;
 pub mod pidfd;
 pub mod pipe;

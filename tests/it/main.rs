@@ -7,6 +7,7 @@ mod closing;
 mod corpus;
 mod drain;
 mod field_endings;
+mod field_sessions;
 mod handoff;
 mod http1;
 mod http_sse;
