@@ -161,10 +161,14 @@ impl Attack {
     ) -> io::Result<()> {
         let mut connection = Connection::open(&run.target, None).await?;
         let got = match answer(&mut connection, bytes).await? {
-            Got::Closed if or_closed => return Ok(run.refusal(format!("closed: {}", self.name()))),
+            Got::Closed if or_closed => {
+                run.refusal(format!("closed: {}", self.name()));
+                return Ok(());
+            }
             Got::Closed => "nothing".to_owned(),
             Got::Status(status) if wanted.contains(&status) => {
-                return Ok(run.refusal(format!("{status} {}", self.name())));
+                run.refusal(format!("{status} {}", self.name()));
+                return Ok(());
             }
             Got::Status(status) => status.to_string(),
         };

@@ -101,7 +101,7 @@ impl Expected {
         let Some(seq) = self.sequence(number) else {
             return match self.call {
                 Some(call) if number == self.tail() => {
-                    self.check_result(call, &message).or_else(|what| wrong(what))
+                    self.check_result(call, &message).or_else(wrong)
                 }
                 _ => wrong("an event after the last one"),
             };

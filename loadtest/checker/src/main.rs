@@ -15,21 +15,27 @@ mod session;
 mod sse;
 mod storm;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::sleep;
 
 use options::Options;
 use report::Report;
 use run::{Run, Upstream};
-use server::{Holdings, IDLE_SECONDS, Server};
+use server::{Holdings, IDLE_SECONDS, Server, Stopped};
 
 /// How long a server may take, beyond its idle timeout, to give back what its clients left.
 const EXPIRY_SLACK: Duration = Duration::from_secs(15);
+/// How long a server is under load before it is stopped in the middle of it, and the part of the
+/// choices that is made there.
+const STOP_AFTER: Duration = Duration::from_secs(2);
+const STOP_PART: u64 = 9;
 /// How long good clients may take to come to their ends once the time is over.
 const FINISH_TIME: Duration = Duration::from_secs(90);
 
@@ -76,14 +82,18 @@ async fn check(options: &Options, upstream: Upstream) -> io::Result<Report> {
     };
     let target = options.target.clone().or_else(|| server.as_ref().map(|s| s.target.clone()));
     let target = target.ok_or_else(|| io::Error::other("no server"))?;
-    let run = Run::new(target, upstream, options.seed);
+    let run = Run::new(target, upstream, options.seed, options.smoke);
     let mut holdings = Vec::new();
     if let Some(server) = &server {
         holdings.push(("at start", server.holdings()?));
     }
     // The first tenth fills pools and caches: what is held after it is what later ends compare to.
     let mut seconds = 0.0;
-    let parts = [("after a tenth", options.time / 10), ("at the end", options.time * 9 / 10)];
+    let parts = if options.leak_check {
+        vec![("after a tenth", options.time / 10), ("at the end", options.time * 9 / 10)]
+    } else {
+        vec![("at the end", options.time)]
+    };
     for (part, (name, time)) in (0..).zip(parts) {
         let started = Instant::now();
         load(&run, options, time, part).await;
@@ -102,14 +112,13 @@ async fn check(options: &Options, upstream: Upstream) -> io::Result<Report> {
         }
         compare(&run, &holdings, options.memory_slack_mib);
     }
-    let totals = match server {
-        Some(server) => {
-            let (faults, totals) = server.stop()?;
-            faults.into_iter().for_each(|fault| run.fault(fault));
-            totals
-        }
-        None => Default::default(),
-    };
+    let mut totals = BTreeMap::new();
+    if let Some(server) = server {
+        let stopped = server.stop(true)?;
+        let under_load = stop_under_load(options, upstream).await?;
+        stopped.faults.into_iter().chain(under_load.faults).for_each(|fault| run.fault(fault));
+        totals = stopped.totals;
+    }
     let stats = std::mem::take(&mut *run.stats.borrow_mut());
     Ok(Report {
         upstream,
@@ -127,15 +136,8 @@ async fn check(options: &Options, upstream: Upstream) -> io::Result<Report> {
 /// the run has choices of its own.
 async fn load(run: &Rc<Run>, options: &Options, time: Duration, part: u64) {
     run.extend(time);
-    let local = tokio::task::LocalSet::new();
-    let mut clients = vec![local.spawn_local(session::echo(Rc::clone(run)))];
-    for index in 0..options.sessions {
-        let good = session::good_clients(Rc::clone(run), part << 32 | index, options.streams);
-        clients.push(local.spawn_local(good));
-    }
-    for index in 0..options.bad {
-        clients.push(local.spawn_local(bad::bad_clients(Rc::clone(run), part << 32 | index)));
-    }
+    let local = LocalSet::new();
+    let clients = start_clients(&local, run, options, part);
     let all = local.run_until(join_all(clients));
     match tokio::time::timeout(time + FINISH_TIME, all).await {
         Ok(ends) => {
@@ -145,6 +147,38 @@ async fn load(run: &Rc<Run>, options: &Options, time: Duration, part: u64) {
         }
         Err(_) => run.fault(format!("clients were not done {FINISH_TIME:?} after the end")),
     }
+}
+
+fn start_clients(
+    local: &LocalSet,
+    run: &Rc<Run>,
+    options: &Options,
+    part: u64,
+) -> Vec<JoinHandle<()>> {
+    let mut clients = vec![local.spawn_local(session::echo(Rc::clone(run)))];
+    for index in 0..options.sessions {
+        let good = session::good_clients(Rc::clone(run), part << 32 | index, options.streams);
+        clients.push(local.spawn_local(good));
+    }
+    for index in 0..options.bad {
+        let bad = bad::bad_clients(Rc::clone(run), part << 32 | index);
+        clients.push(local.spawn_local(bad));
+    }
+    clients
+}
+
+/// SIGTERM to a server of its own while all clients are at work. What they see of it is not judged.
+async fn stop_under_load(options: &Options, upstream: Upstream) -> io::Result<Stopped> {
+    let server = Server::start(&options.program, options.shards, upstream)?;
+    let run = Run::new(server.target.clone(), upstream, options.seed, options.smoke);
+    run.ignore_faults();
+    run.extend(STOP_AFTER);
+    let local = LocalSet::new();
+    let clients = start_clients(&local, &run, options, STOP_PART);
+    local.run_until(sleep(STOP_AFTER)).await;
+    let stopped = local.run_until(tokio::task::spawn_blocking(move || server.stop(false))).await;
+    clients.iter().for_each(JoinHandle::abort);
+    stopped.map_err(io::Error::other)?
 }
 
 /// What the server holds once everything that was left behind has expired.

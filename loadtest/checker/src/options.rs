@@ -22,6 +22,7 @@ Usage: checker [OPTIONS]
   --streams N          streams of one session at a time, at most [4]
   --bad N              bad clients at a time [12]
   --storm N            streams that are cut and resumed at once at the end; 0 for none [0]
+  --smoke              streams that are over within a second or so
   --leak-check         compare what the server holds before and after
   --memory-slack MIB   growth of memory that is no leak [32]
   --seed N             replays the choices [random]
@@ -47,6 +48,8 @@ pub struct Options {
     pub bad: u64,
     /// Streams of the reconnect storm.
     pub storm: usize,
+    /// Whether every stream is short.
+    pub smoke: bool,
     /// Whether holdings are compared.
     pub leak_check: bool,
     /// Growth of memory that is allowed, MiB.
@@ -95,6 +98,7 @@ impl Options {
             storm: usize::try_from(number("--storm", 0)?).unwrap_or(usize::MAX),
             memory_slack_mib: number("--memory-slack", 32)?,
             seed: number("--seed", some_seed())?,
+            smoke: words.contains("--smoke"),
             leak_check: words.contains("--leak-check"),
         })
     }

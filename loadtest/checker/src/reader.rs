@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout_at};
 
 use crate::expect::Expected;
 use crate::http::{self, Connection, READ_BYTES, Response};
+use crate::server::IDLE_SECONDS;
 use crate::session::Session;
 use crate::sse::Decoder;
 
@@ -24,6 +25,7 @@ const SMALL_RECEIVE_BUFFER: u32 = 16 * 1024;
 const READS_PER_SECOND: u64 = 20;
 /// Resets after which a resetting client reads on, so that it comes to an end.
 const RESETS_MAX: u32 = 25;
+const SMOKE_RESETS_MAX: u32 = 4;
 /// Connections for one stream after which it is going nowhere.
 const CONNECTIONS_MAX: u32 = 100;
 
@@ -88,6 +90,7 @@ pub struct Reader<'a> {
     /// Whether the stream is larger than its log, so that a budget may cut it.
     large: bool,
     token: OnceCell<String>,
+    opened: Instant,
 }
 
 impl<'a> Reader<'a> {
@@ -100,7 +103,16 @@ impl<'a> Reader<'a> {
         dice: StdRng,
         large: bool,
     ) -> Self {
-        Self { session, expected, opening, manner, dice, large, token: OnceCell::new() }
+        Self {
+            session,
+            expected,
+            opening,
+            manner,
+            dice,
+            large,
+            token: OnceCell::new(),
+            opened: Instant::now(),
+        }
     }
 
     /// Reads the stream; what is wrong becomes a fault of the run.
@@ -160,6 +172,10 @@ impl<'a> Reader<'a> {
                         run.refusal(format!("{class} (larger than its log)"));
                         return Ok(());
                     }
+                    Outcome::Refused(_) if self.may_have_expired() => {
+                        run.refusal("a stream older than its retention".to_owned());
+                        return Ok(());
+                    }
                     Outcome::Refused(class) => {
                         return Err(format!("refused after {cursor:?}: {class}"));
                     }
@@ -175,6 +191,12 @@ impl<'a> Reader<'a> {
         Err(format!("not whole after {CONNECTIONS_MAX} connections, at {cursor:?}"))
     }
 
+    /// Whether the stream may have been finished for so long that it is no longer kept. It was not
+    /// finished before it was opened; more is not known here.
+    fn may_have_expired(&self) -> bool {
+        self.opened.elapsed() > Duration::from_secs(IDLE_SECONDS - 1)
+    }
+
     fn plan(&mut self, resets: &mut u32) -> Plan {
         let events = self.expected.events().max(1);
         let mut plan = Plan {
@@ -182,7 +204,8 @@ impl<'a> Reader<'a> {
             reset_after: None,
             stall_after: self.dice.random_range(0..=events),
         };
-        if matches!(self.manner, Manner::Resetting | Manner::Racing) && *resets < RESETS_MAX {
+        let most = if self.session.run.smoke { SMOKE_RESETS_MAX } else { RESETS_MAX };
+        if matches!(self.manner, Manner::Resetting | Manner::Racing) && *resets < most {
             *resets += 1;
             plan.reset_after = Some(self.dice.random_range(0..=events / 3 + 2));
         }
@@ -202,7 +225,7 @@ impl<'a> Reader<'a> {
     /// A finished stream can be read again for a while, and says that it is over.
     async fn after_the_end(&mut self) -> Result<(), String> {
         let Some(token) = self.token.get() else { return Ok(()) };
-        if self.expected.call.is_none() || self.large {
+        if self.expected.call.is_none() || self.large || self.may_have_expired() {
             return Ok(());
         }
         if self.dice.random_bool(0.1) {
@@ -286,7 +309,8 @@ impl<'a> Reader<'a> {
                 return Ok(Outcome::Finished);
             }
             let body = connection.body(&mut response).await?;
-            return Ok(Outcome::Refused(format!("{} {}", response.status, body.escape_ascii())));
+            let body = String::from_utf8_lossy(&body);
+            return Ok(Outcome::Refused(format!("{} {}", response.status, reason(&body))));
         }
         self.events(connection, response, at, plan).await
     }
@@ -317,7 +341,8 @@ impl<'a> Reader<'a> {
             while let Some(block) = decoder.next().map_err(wrong)? {
                 let id = block.id.ok_or_else(|| wrong("an event without an id"))?;
                 if id.ends_with(".end") {
-                    return Ok(Outcome::Refused(format!("in-band {:?}", block.data)));
+                    let data = block.data.unwrap_or_default();
+                    return Ok(Outcome::Refused(format!("in-band {}", reason(&data))));
                 }
                 let number = self.number(&id)?;
                 if !primed {
@@ -395,4 +420,10 @@ impl<'a> Reader<'a> {
 
 fn wrong(what: impl AsRef<str>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what.as_ref().to_owned())
+}
+
+/// The `reason` of an error, or all of it where it has none.
+fn reason(error: &str) -> &str {
+    let found = error.split_once(r#""reason":""#).and_then(|(_, rest)| rest.split_once('"'));
+    found.map_or(error, |(reason, _)| reason)
 }

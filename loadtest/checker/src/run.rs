@@ -31,19 +31,37 @@ pub struct Run {
     pub upstream: Upstream,
     /// Every choice follows from it.
     pub seed: u64,
+    /// Whether every stream is over within a second or so.
+    pub smoke: bool,
     /// What is measured.
     pub stats: RefCell<Stats>,
     faults: RefCell<Vec<String>>,
     tokens: RefCell<HashSet<String>>,
     deadline: Cell<Instant>,
+    deaf: Cell<bool>,
 }
 
 impl Run {
     /// A run that has not begun.
-    pub fn new(target: Target, upstream: Upstream, seed: u64) -> Rc<Self> {
+    pub fn new(target: Target, upstream: Upstream, seed: u64, smoke: bool) -> Rc<Self> {
         let deadline = Cell::new(Instant::now());
         let (stats, faults, tokens) = Default::default();
-        Rc::new(Self { target, upstream, seed, stats, faults, tokens, deadline })
+        Rc::new(Self {
+            target,
+            upstream,
+            seed,
+            smoke,
+            stats,
+            faults,
+            tokens,
+            deadline,
+            deaf: Cell::new(false),
+        })
+    }
+
+    /// From now on nothing is a fault: the server is about to be stopped.
+    pub fn ignore_faults(&self) {
+        self.deaf.set(true);
     }
 
     /// Lets the clients go on for so long.
@@ -59,7 +77,7 @@ impl Run {
     /// Notes what the server did wrong.
     pub fn fault(&self, what: String) {
         let mut faults = self.faults.borrow_mut();
-        if faults.len() < FAULTS_MAX {
+        if faults.len() < FAULTS_MAX && !self.deaf.get() {
             eprintln!("FAULT (seed {}): {what}", self.seed);
             faults.push(what);
         }
@@ -138,7 +156,7 @@ mod tests {
     fn a_seed_replays_the_choices_of_each_client() {
         let target = Target::parse("http://127.0.0.1:1/mcp").expect("a target");
         let draw = |seed: u64, client: &str, index: u64| {
-            let run = Run::new(target.clone(), Upstream::Builtin, seed);
+            let run = Run::new(target.clone(), Upstream::Builtin, seed, false);
             run.dice(client, index).random_range(0..u64::MAX)
         };
         assert_eq!(draw(1, "session", 2), draw(1, "session", 2));

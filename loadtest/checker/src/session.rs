@@ -132,7 +132,7 @@ async fn good_client(run: &Rc<Run>, dice: &mut StdRng, streams: usize) -> io::Re
         for _ in 0..many {
             let (expected, opening, large) = some_stream(&session, dice, alone, many == 1);
             room = room.saturating_sub(expected.bytes());
-            let manner = some_manner(dice, &expected);
+            let manner = some_manner(dice, &expected, run.smoke);
             let dice = run.dice("reader", dice.random_range(0..u64::MAX));
             readers.push(Reader::new(&session, expected, opening, manner, dice, large));
         }
@@ -161,16 +161,17 @@ fn some_stream(
 ) -> (Expected, Vec<u8>, bool) {
     let padded = alone || session.run.upstream == Upstream::Builtin;
     if !padded || dice.random_bool(0.2) {
-        let count = dice.random_range(1..=300_u64);
+        let count = dice.random_range(1..=if session.run.smoke { 30_u64 } else { 300 });
         let interval = pick(dice, &[0, 1, 5, 20]);
         let arguments = format!(r#"{{"count":{count},"interval_ms":{interval}}}"#);
         let (id, opening) = session.call("progress", &arguments);
         let payload = Payload::Progress(format!("t{id}"));
         return (Expected { payload, series: vec![count], call: Some(id) }, opening, false);
     }
-    let large = only && dice.random_bool(0.04);
+    let large = only && !session.run.smoke && dice.random_bool(0.04);
     let size = if large { LARGE_EVENT_BYTES } else { pick(dice, &[0, 64, 64, 100, 1000, 16_000]) };
-    let most = STREAM_BYTES / (size as u64 + 200);
+    let most = if session.run.smoke { STREAM_BYTES / 32 } else { STREAM_BYTES };
+    let most = most / (size as u64 + 200);
     let count = if large {
         dice.random_range(1200..=1600)
     } else {
@@ -188,14 +189,17 @@ fn some_stream(
     (Expected { payload, series: vec![count], call: Some(id) }, opening, large)
 }
 
-fn some_manner(dice: &mut StdRng, expected: &Expected) -> Manner {
+fn some_manner(dice: &mut StdRng, expected: &Expected, smoke: bool) -> Manner {
     match dice.random_range(0..12) {
         0..3 => Manner::Fast,
         3..5 => {
-            let seconds = dice.random_range(1..=8);
+            let seconds = if smoke { 1 } else { dice.random_range(1..=8) };
             Manner::Slow { bytes_per_second: (expected.bytes() / seconds).clamp(2_000, 8_000_000) }
         }
-        5 => Manner::Stalled { time: Duration::from_millis(dice.random_range(500..4000)) },
+        5 => {
+            let most = if smoke { 1000 } else { 4000 };
+            Manner::Stalled { time: Duration::from_millis(dice.random_range(500..most)) }
+        }
         6..9 => Manner::Resetting,
         9 => Manner::HalfClosing,
         _ => Manner::Racing,
