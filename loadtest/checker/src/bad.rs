@@ -250,10 +250,7 @@ const WRONG: &[(&str, u16)] = &[
     ("GET /mcp HTTP/1.1\r\nHost: HOST\r\nHost: HOST\r\n\r\n", 400),
     ("GET /mcp HTTP/1.1\r\nHost: HOST\r\nAccept: text/event-stream\r\n\r\n", 400),
     ("DELETE /mcp HTTP/1.1\r\nHost: HOST\r\nMcp-Session-Id: nobodys\r\n\r\n", 404),
-    (
-        "POST /mcp HTTP/1.1\r\nHost: HOST\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}",
-        415,
-    ),
+    ("POST /mcp HTTP/1.1\r\nHost: HOST\r\nContent-Type: a/b\r\nContent-Length: 2\r\n\r\n{}", 415),
 ];
 
 /// A POST whose framing and body are `shape`.

@@ -183,6 +183,9 @@ impl<'a> Reader<'a> {
             }
             if furthest.is_none() && self.expected.call.is_some() {
                 // A call whose client went away before it had an id cannot be found again.
+                if matches!(self.manner, Manner::Storm { .. }) {
+                    return Err("cut by the storm before its first id".to_owned());
+                }
                 run.count("calls without an id");
                 return Ok(());
             }

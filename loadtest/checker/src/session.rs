@@ -24,7 +24,10 @@ const STREAM_BYTES: u64 = 4 * 1024 * 1024;
 const LARGE_EVENT_BYTES: usize = 16 * 1024;
 
 /// `initialize` of the newest served revision.
-pub const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"checker","version":"1"}}}"#;
+pub const INITIALIZE: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
+    r#""capabilities":{},"clientInfo":{"name":"checker","version":"1"}}}"#
+);
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// A session that the server knows.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use tokio::time::sleep_until;
 
 use crate::expect::{Expected, Payload};
 use crate::reader::{Manner, Reader};
@@ -14,13 +15,14 @@ use crate::session::Session;
 /// Streams of one session.
 const STREAMS_PER_SESSION: usize = 25;
 /// Events of one stream, and milliseconds between two: they outlive the cut.
-const EVENTS: u64 = 200;
-const INTERVAL_MS: u64 = 20;
-/// When the streams are cut: a second, and so much for the opening of each.
-const CUT_AFTER: Duration = Duration::from_secs(1);
-const OPENING_TIME: Duration = Duration::from_micros(400);
+const EVENTS: u64 = 80;
+const INTERVAL_MS: u64 = 100;
+/// When the streams are cut, after the last one was opened.
+const CUT_AFTER: Duration = Duration::from_millis(1500);
+/// From the opening of one stream to that of the next: the storm comes later.
+const OPENING_TIME: Duration = Duration::from_micros(1000);
 /// From the cut to the moment when all of them are resumed: the producers are done by then.
-const AWAY: Duration = Duration::from_secs(4);
+const AWAY: Duration = Duration::from_secs(8);
 
 /// Cuts `streams` streams at once and resumes them; the time from the first resume to the last
 /// stream that has caught up.
@@ -44,9 +46,14 @@ pub async fn storm(run: &Rc<Run>, streams: usize) -> io::Result<Duration> {
         let expected = Expected { payload, series: vec![EVENTS], call: Some(id) };
         let manner = Manner::Storm { cut_at, resume_at };
         let dice = run.dice("storm", index as u64);
-        Some(Reader::new(session, expected, opening, manner, dice, false))
+        let reader = Reader::new(session, expected, opening, manner, dice, false);
+        let opened_at = started + OPENING_TIME * u32::try_from(index).unwrap_or(u32::MAX);
+        Some(async move {
+            sleep_until(opened_at.into()).await;
+            reader.read().await;
+        })
     });
-    join_all(readers.map(Reader::read)).await;
+    join_all(readers).await;
     let caught_up = resume_at.elapsed();
     for session in sessions {
         session.end().await?;
