@@ -24,12 +24,14 @@ pub enum Overflow {
 }
 
 impl Entry {
-    /// Whether the stream takes more from a producer that can wait: without a reader there is
-    /// nobody to wait for, with one half of the budget may be ahead of it.
+    /// Whether the stream takes more from a producer that can wait: half of the budget may be
+    /// ahead of its reader, or of where the last one stopped, who may come back. Only a standalone
+    /// stream without a listener has nobody to wait for.
     fn has_room(&self, now: Instant, settings: &Settings) -> bool {
         let limits = &settings.limits;
         let ahead = self.stream.unsent_bytes() >= limits.stream_bytes / 2;
-        if settings.overflow == Overflow::Cut || !ahead || self.stream.attached().is_none() {
+        let nobody = self.ids.is_empty() && self.stream.attached().is_none();
+        if settings.overflow == Overflow::Cut || !ahead || nobody {
             self.full_since.set(None);
             return true;
         }

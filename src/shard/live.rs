@@ -72,6 +72,8 @@ pub struct Live {
     room_by: Cell<Option<Instant>>,
     /// A wait for room is under way, and has been counted.
     pausing: Cell<bool>,
+    /// That its producers wait has been logged.
+    pause_told: Cell<bool>,
     /// It is in the shard's list of sessions that produce.
     runnable: Cell<bool>,
     /// Its short id, for log lines.
@@ -98,6 +100,7 @@ impl Live {
             stalled: RefCell::default(),
             room_by: Cell::new(None),
             pausing: Cell::new(false),
+            pause_told: Cell::new(false),
             runnable: Cell::new(false),
             short,
         }
@@ -344,7 +347,8 @@ impl Live {
             return;
         }
         shard.counters.pauses.increment();
-        if shard.may_log() {
+        // A slow reader makes its producer wait many times a second: one line tells it.
+        if !self.pause_told.replace(true) {
             info!(session = %self.short, "a producer waits for a slow reader");
         }
     }

@@ -142,3 +142,30 @@ fn the_logs_of_all_sessions_stay_within_the_budget_of_the_process() {
     assert!(told >= 6, "19 MiB do not fit into 8: {told} were told");
     assert!(server.stop().total("reliefs") >= 1);
 }
+
+/// The reader at a twentieth of the producer's rate: it falls behind, its connection is cut off
+/// several times, it comes back each time with its cursor, and ends whole with no refusal, because
+/// its producer also waits while it is away.
+#[test]
+fn the_slow_reader_that_is_cut_off_and_resumes_ends_whole() {
+    // The usual bounds: the log is larger than what the kernels between the two take unread.
+    for server in [Server::start(&[]), Server::stdio(&[])] {
+        let session = Session::start(&server, NEWEST);
+        let mut reader = session.call("1", "stream", &flood(8000, 4096, 0));
+        let mut cursor = primed(&mut reader);
+        for first in (1..8000).step_by(100) {
+            if first % 1000 == 1 {
+                drop(reader);
+                std::thread::sleep(Duration::from_millis(200));
+                reader = session.resume(&cursor);
+                assert_eq!(primed(&mut reader), cursor);
+            }
+            cursor = expect(&mut reader, first, first + 99);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        expect_result(&mut reader, 1, 8001);
+        let stopped = server.stop();
+        assert_eq!(stopped.total("cuts"), 0);
+        assert_eq!(stopped.total("resumes.truncated"), 0);
+    }
+}
