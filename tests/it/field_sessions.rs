@@ -211,8 +211,8 @@ fn a_running_call_keeps_its_session_and_its_answer() {
 /// a unit test of `sys::tcp` reads back; nothing here drops packets.)
 #[test]
 fn a_peer_that_takes_nothing_any_more_does_not_keep_its_session() {
-    let flags =
-        ["--idle-timeout", "1s", "--retention", "100ms", "--peer-timeout", "1s", "--shards", "1"];
+    let timeouts = ["--idle-timeout", "1s", "--retention", "100ms", "--pause-timeout", "500ms"];
+    let flags = [&timeouts[..], &["--peer-timeout", "1s", "--shards", "1"]].concat();
     let server = Server::start(&flags);
     let stalled = Session::start(&server, NEWEST);
     let mut listener = stalled.listen();
