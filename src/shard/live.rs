@@ -25,6 +25,7 @@ use crate::upstream::child::Child;
 use crate::upstream::off_core;
 use crate::upstream::piped::Heard;
 
+use super::room::{Room, Wait};
 use super::signal::Signal;
 use super::state::Work;
 use super::timer::Timer;
@@ -66,14 +67,7 @@ pub struct Live {
     new: Cell<bool>,
     /// Bytes that the shard has on its account for the session.
     pub charged: Cell<u64>,
-    /// Producers' rings that wait for room.
-    stalled: RefCell<Vec<u64>>,
-    /// Until when a producer may wait for room at the most; none while nobody does.
-    room_by: Cell<Option<Instant>>,
-    /// A wait for room is under way, and has been counted.
-    pausing: Cell<bool>,
-    /// That its producers wait has been logged.
-    pause_told: Cell<bool>,
+    room: Room,
     /// It is in the shard's list of sessions that produce.
     runnable: Cell<bool>,
     /// Its short id, for log lines.
@@ -97,10 +91,7 @@ impl Live {
             timer: Timer::default(),
             new: Cell::new(true),
             charged: Cell::new(0),
-            stalled: RefCell::default(),
-            room_by: Cell::new(None),
-            pausing: Cell::new(false),
-            pause_told: Cell::new(false),
+            room: Room::default(),
             runnable: Cell::new(false),
             short,
         }
@@ -302,53 +293,46 @@ impl Live {
         if self.look(|session| session.ended().is_some()) {
             return;
         }
-        if self.room_by.get().is_some_and(|by| by <= Instant::now()) {
+        if self.room.awaited_by().is_some_and(|by| by <= Instant::now()) {
             self.handle_sent(shard);
         }
-        // Whoever waits still says so again below, except a ring, which waits where it is.
-        if self.stalled.borrow().is_empty() {
-            self.room_by.set(None);
-        }
+        self.room.begin_run();
         self.with_contained(shard, |session, behind, now| match behind {
             Behind::InProcess(server) => server.run(session, now, WRITE_BYTES_MAX),
             Behind::Piped(piped) => piped.handle_timeout(now),
         });
-        self.pausing.set(self.room_by.get().is_some());
+        self.room.end_run();
     }
 
     /// A writer has sent something, or a reader is gone: producers that wait for room are asked
     /// again.
     pub fn handle_sent(self: &Rc<Self>, shard: &Shard) {
-        if self.room_by.get().is_none() {
-            return;
+        if self.room.awaited_by().is_some() {
+            self.release_rings(shard);
+            self.make_runnable(shard);
         }
-        self.release_stalled(shard);
-        self.make_runnable(shard);
     }
 
-    fn release_stalled(&self, shard: &Shard) {
-        for producer in self.stalled.take() {
+    fn release_rings(&self, shard: &Shard) {
+        for producer in self.room.take_rings() {
             shard.add_work(Work::Producer(producer));
         }
     }
 
     /// A producer's ring waits until its stream has room.
     pub fn stall(&self, shard: &Shard, producer: u64, now: Instant) {
-        self.stalled.borrow_mut().push(producer);
+        self.room.add_ring(producer);
         self.expect_room(shard, now);
     }
 
     /// Somebody waits for room: after the pause timeout it is asked again whatever happens.
     fn expect_room(&self, shard: &Shard, now: Instant) {
-        if self.room_by.get().is_none() {
-            self.room_by.set(Some(now + shard.settings.limits.pause_timeout));
+        let wait = self.room.expect(now + shard.settings.limits.pause_timeout);
+        if wait != Wait::Known {
+            shard.counters.pauses.increment();
         }
-        if self.pausing.replace(true) {
-            return;
-        }
-        shard.counters.pauses.increment();
         // A slow reader makes its producer wait many times a second: one line tells it.
-        if !self.pause_told.replace(true) {
+        if wait == Wait::First {
             info!(session = %self.short, "a producer waits for a slow reader");
         }
     }
@@ -525,7 +509,7 @@ impl Live {
 
     /// Runs at `due`, or when somebody has waited for room long enough.
     fn run_at(self: &Rc<Self>, shard: &Shard, now: Instant, due: Option<Instant>) {
-        match due.into_iter().chain(self.room_by.get()).min() {
+        match due.into_iter().chain(self.room.awaited_by()).min() {
             Some(at) if at <= now => self.make_runnable(shard),
             Some(at) => {
                 if let Some(at) = self.run_timer.set(at) {
@@ -568,7 +552,7 @@ impl Live {
         if shard.remove_session(self) {
             info!(session = %self.short, why = why.name(), "session ended");
         }
-        self.release_stalled(shard);
+        self.release_rings(shard);
         if let Some(child) = self.child.borrow_mut().take() {
             child.close();
             shard.keep_until_closed(child);

@@ -15,6 +15,7 @@ pub mod live;
 pub mod mailbox;
 pub mod pool;
 pub mod producers;
+mod room;
 pub mod signal;
 mod state;
 pub mod task;
