@@ -11,7 +11,6 @@ is an error. Prints one JSON object.
 """
 
 import json
-import os
 import selectors
 import socket
 import sys
@@ -117,14 +116,12 @@ def main():
                 selector.unregister(key.fileobj)
     seconds = time.perf_counter() - started
     times = sorted(time for connection in connections for time in connection.times)
-    cpu = os.times()
     json.dump(
         {
             "requests": len(times),
             "seconds": seconds,
             "p50": times[len(times) // 2],
             "p99": times[min(len(times) - 1, len(times) * 99 // 100)],
-            "cpu": cpu.user + cpu.system,
         },
         sys.stdout,
     )
