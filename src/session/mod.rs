@@ -353,8 +353,22 @@ impl Session {
     }
 
     fn wake(&mut self, number: u32) {
-        if self.effects.back() != Some(&Effect::Wake(number)) {
-            self.effects.push_back(Effect::Wake(number));
+        self.push_once(Effect::Wake(number));
+    }
+
+    /// Asks for relief of a stream that has just grown, where it is due.
+    fn relieve_later(&mut self, number: u32) {
+        if self.streams.over_budget(number, &self.settings.limits) {
+            self.push_once(Effect::Relieve(number));
+        }
+    }
+
+    /// A stream that is fed in a loop asks for its wake and its relief with every event: once for
+    /// all of them is enough, and relief costs a system call. Only the last two are looked at; one
+    /// too many does no harm.
+    fn push_once(&mut self, effect: Effect) {
+        if !self.effects.iter().rev().take(2).any(|queued| *queued == effect) {
+            self.effects.push_back(effect);
         }
     }
 

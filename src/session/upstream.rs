@@ -317,9 +317,7 @@ impl Session {
         self.forget_if_taken(key);
         self.wake(number);
         // A cancelled call logs nothing, and its stream counts all the same.
-        if self.streams.over_budget(number, &self.settings.limits) {
-            self.effects.push_back(Effect::Relieve(number));
-        }
+        self.relieve_later(number);
     }
 
     fn log(
@@ -335,9 +333,7 @@ impl Session {
             self.expect_timeout(now + self.settings.limits.retention);
         }
         self.wake(number);
-        if self.streams.over_budget(number, &self.settings.limits) {
-            self.effects.push_back(Effect::Relieve(number));
-        }
+        self.relieve_later(number);
         event
     }
 
