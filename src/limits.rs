@@ -31,7 +31,7 @@ pub const SLICE_TIME_MAX: Duration = Duration::from_micros(200);
 /// `TCP_NOTSENT_LOWAT`, bytes: a stalled reader shows in the ring, not in the kernel.
 pub const NOTSENT_LOWAT_BYTES: u32 = 128 * 1024;
 /// Connections waiting to be accepted on one shard's listener.
-pub const LISTEN_BACKLOG: i32 = 1024;
+pub const LISTEN_BACKLOG: i32 = 4096;
 /// Bytes of one read from a socket, at the most, before the buffer has to grow for a body.
 pub const READ_BYTES_MAX: usize = 16 * 1024;
 /// How long a connection parks a read buffer after a request because the next one may follow.

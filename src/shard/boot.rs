@@ -42,10 +42,10 @@ const CHILD_ENV: [&str; 11] = [
     "TZ",
 ];
 
-/// The signals that begin a drain.
-const SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
+/// The signals that mean something: two begin a drain, SIGUSR1 asks where every stream stands.
+const SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1];
 
-/// Holds back the signals that begin a drain. To be called before any thread is started: one
+/// Holds back the signals that mean something. To be called before any thread is started: one
 /// thread without the mask would take a signal's default action, which is the end. Children get
 /// an empty mask.
 ///
@@ -100,15 +100,17 @@ pub fn start(config: Config) -> Result<Running, String> {
 impl Running {
     /// Serves until a signal says to stop; the exit code.
     pub fn wait(self) -> i32 {
-        let Ok(first) = self.signals.recv() else { return 1 };
+        let first = loop {
+            match self.signals.recv() {
+                Ok(libc::SIGUSR1) => self.send_all(|| Letter::Dump),
+                Ok(signal) => break signal,
+                Err(_) => return 1,
+            }
+        };
         let limits = &self.process.config.limits;
         let deadline = Instant::now() + limits.drain_timeout;
         info!(signal = first, grace_s = limits.drain_timeout.as_secs_f32(), "draining");
-        for mailbox in &self.process.mailboxes {
-            if mailbox.try_send(Letter::Drain(deadline)).is_err() {
-                warn!("a shard's mailbox is full; it cannot be told to drain");
-            }
-        }
+        self.send_all(|| Letter::Drain(deadline));
         let last = deadline + DRAIN_SLACK + limits.child_grace * 3;
         let mut waiting = self.process.mailboxes.len();
         while waiting > 0 {
@@ -117,7 +119,9 @@ impl Running {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if let Ok(second) = self.signals.try_recv() {
+            if let Ok(second) = self.signals.try_recv()
+                && second != libc::SIGUSR1
+            {
                 warn!(signal = second, "a second signal: stopping at once");
                 self.kill_children();
                 return 128 + second;
@@ -131,15 +135,21 @@ impl Running {
         0
     }
 
+    /// Tells every shard the same.
+    fn send_all(&self, letter: impl Fn() -> Letter) {
+        for mailbox in &self.process.mailboxes {
+            if mailbox.try_send(letter()).is_err() {
+                warn!("a shard's mailbox is full; it cannot be told");
+            }
+        }
+    }
+
     /// Kills every child that is left, as far as the shards still listen.
     fn kill_children(&self) {
         if self.process.spawner.is_none() {
             return;
         }
-        for mailbox in &self.process.mailboxes {
-            // A full mailbox is one that nobody reads.
-            let _ = mailbox.try_send(Letter::Kill);
-        }
+        self.send_all(|| Letter::Kill);
         let end = Instant::now() + KILL_TIME;
         let shards = self.process.mailboxes.len();
         while self.process.killed.load(Ordering::Relaxed) < shards && Instant::now() < end {

@@ -69,6 +69,9 @@ pub async fn read_mail(shard: Rc<Shard>, mut receiver: Receiver<Letter>) {
             match letter {
                 Letter::Connection(arrived) => conn::start(&shard, *arrived),
                 Letter::Producer(key) => shard.add_work(Work::Producer(key)),
+                Letter::Dump => {
+                    task::contain("dump", || super::dump::dump(&shard));
+                }
                 Letter::Kill => super::drain::kill_children(&shard),
                 Letter::Drain(deadline) => {
                     let drain = super::drain::drain(Rc::clone(&shard), deadline);

@@ -18,6 +18,8 @@ pub enum Letter {
     Connection(Box<Arrived>),
     /// The ring of the producer with this key has something.
     Producer(u64),
+    /// Say in the log where every stream stands.
+    Dump,
     /// The process ends at once: children that ignore the end of their input must not be left.
     Kill,
     /// The drain begins; calls are served until the deadline.

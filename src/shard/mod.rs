@@ -9,6 +9,7 @@ mod child_link;
 pub mod doorbell;
 mod drain;
 pub mod driver;
+mod dump;
 pub mod fairness;
 pub mod handoff;
 pub mod live;

@@ -359,6 +359,11 @@ impl Shard {
         }
     }
 
+    /// Bytes of all logs of this shard.
+    pub fn log_bytes(&self) -> u64 {
+        self.log_bytes.get()
+    }
+
     /// This shard's part of the process's budget.
     fn log_bytes_max(&self) -> u64 {
         self.settings.limits.memory_bytes / self.process.mailboxes.len() as u64

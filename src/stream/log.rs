@@ -200,6 +200,16 @@ impl Log {
         young.map_or(self.tail + 1, |chunk| chunk.first.max(self.floor))
     }
 
+    /// When the newest event of the chunk that holds the byte at `position` was appended; none at
+    /// the end.
+    pub fn appended_at(&self, position: u64) -> Option<Instant> {
+        if position >= self.end {
+            return None;
+        }
+        let index = self.chunks.partition_point(|chunk| chunk.base <= position);
+        index.checked_sub(1).and_then(|index| self.chunks.get(index)).map(|chunk| chunk.newest)
+    }
+
     /// When the newest event of the oldest chunk was appended.
     pub fn oldest(&self) -> Option<Instant> {
         self.chunks.front().map(|chunk| chunk.newest)

@@ -155,6 +155,12 @@ impl Stream {
         self.attached().map_or(0, |_| self.cursor - self.arrived)
     }
 
+    /// Since when, at the latest, something has been logged that the connection has not been
+    /// handed; none where it has everything.
+    pub fn unsent_since(&self) -> Option<Instant> {
+        self.log.appended_at(self.cursor.max(self.log.start_of(self.log.floor())))
+    }
+
     /// Whether the last event has been logged.
     pub fn is_finished(&self) -> bool {
         self.finished

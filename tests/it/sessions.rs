@@ -114,3 +114,23 @@ fn a_session_that_nobody_uses_expires() {
         eventually("the children are gone", || server.children().is_empty());
     }
 }
+
+/// Where does every stream stand? SIGUSR1 says so in the log, and nothing else happens.
+#[test]
+fn sigusr1_says_where_every_stream_stands() {
+    let server = Server::start(&[]);
+    let session = Session::start(&server, NEWEST);
+    let mut listener = session.listen();
+    crate::numbered::priming_id(&mut listener);
+    crate::numbered::push(&session, 3, 10);
+    crate::numbered::expect(&mut listener, 1, 3);
+    server.signal(10);
+    let line = server.wait_for_log("the stream's line", |line| {
+        line["message"] == "where a stream stands" && line["stream"] == 0
+    });
+    let seen = ["tail", "sent", "floor", "lag_events"].map(|name| line[name].as_u64().unwrap());
+    assert_eq!(seen, [3, 3, 1, 0], "{line}");
+    assert_eq!(line["attached"], true);
+    server.wait_for_log("each shard's line", |line| line["message"] == "where a shard stands");
+    assert_eq!(server.stop().code, Some(0));
+}

@@ -1,0 +1,57 @@
+//! Where every stream stands, to the log: what SIGUSR1 asks for.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use tracing::info;
+
+use crate::stream::Stream;
+
+use super::Shard;
+use super::live::Live;
+
+/// Logs one line for each stream of each session of this shard. Acknowledgements are read first,
+/// so that what is shown as confirmed is so now.
+pub(super) fn dump(shard: &Rc<Shard>) {
+    let sessions = shard.sessions();
+    for live in &sessions {
+        let numbers = live.look(|session| session.stream_numbers());
+        for number in numbers {
+            live.read_acked(number);
+            live.look(|session| {
+                if let Some(stream) = session.stream(number) {
+                    log_stream(live, number, stream);
+                }
+            });
+        }
+    }
+    let (connections, log_bytes) = (shard.connections().len(), shard.log_bytes());
+    info!(
+        shard = shard.index,
+        sessions = sessions.len(),
+        connections,
+        log_bytes,
+        "where a shard stands"
+    );
+}
+
+fn log_stream(live: &Live, number: u32, stream: &Stream) {
+    let waiting = stream.unsent_since().map(|since| Instant::now().duration_since(since));
+    info!(
+        session = %live.short,
+        stream = number,
+        attached = stream.attached().is_some(),
+        finished = stream.is_finished(),
+        floor = stream.floor(),
+        tail = stream.tail(),
+        sent = stream.sent(),
+        confirmed = stream.confirmed(),
+        named = stream.named(),
+        log_bytes = stream.bytes(),
+        unconfirmed_bytes = stream.unconfirmed_bytes(),
+        lag_events = stream.tail().saturating_sub(stream.sent()),
+        lag_bytes = stream.unsent_bytes(),
+        lag_s = waiting.unwrap_or_default().as_secs_f32(),
+        "where a stream stands"
+    );
+}
