@@ -30,6 +30,18 @@ pub(super) enum BodyError {
 }
 
 impl Body {
+    /// The body, if it is in `input` whole behind its head and is not chunked.
+    pub(super) fn find(socket: &Socket, input: &[u8], frame: &Frame) -> Option<Self> {
+        let head = frame.head_bytes;
+        let bytes = match frame.framing {
+            Framing::None => 0,
+            Framing::Length(bytes) => usize::try_from(bytes).ok()?,
+            Framing::Chunked => return None,
+        };
+        let fits = bytes <= socket.shard.settings.limits.body_bytes;
+        (fits && input.len() - head >= bytes).then(|| Self::Inline(head..head + bytes))
+    }
+
     /// Reads the body behind the head at the start of `input`.
     pub(super) async fn read(
         socket: &mut Socket,

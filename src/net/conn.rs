@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use crate::http::request::{self, Framing};
+use crate::http::request::{self, Framing, HeadError};
 use crate::http::response::{self, Status};
 use crate::http::{chunked, request::Version};
 use crate::limits::{DRAIN_BYTES_MAX, HOT_TIME, LINGER_TIME, READ_BYTES_MAX, WRITE_BYTES_MAX};
@@ -81,7 +81,7 @@ impl Conn {
                 Next::Close => return self.close(&shard),
                 Next::Move(target) => return self.hand_over(&shard, target),
                 Next::Fenced(live, stream, reader) => {
-                    return self.reset(&shard, &live, stream, &reader).await;
+                    return Box::pin(self.reset(&shard, &live, stream, &reader)).await;
                 }
             }
         }
@@ -92,7 +92,7 @@ impl Conn {
         let Some((frame, head)) = self.read_head(shard).await else { return Next::Close };
         let request = match head {
             Ok(request) => request,
-            Err(refusal) => return self.refuse(shard, &frame, refusal).await,
+            Err(refusal) => return Box::pin(self.refuse(shard, &frame, refusal)).await,
         };
         if let SessionField::Id(id) = request.session
             && id.shard != shard.index
@@ -103,16 +103,15 @@ impl Conn {
             }
             return Next::Move(id.shard);
         }
-        let body =
-            match Body::read(&mut self.socket, &mut self.input, &mut self.output, &frame).await {
-                Ok(body) => body,
-                Err(BodyError::Gone) => return Next::Close,
-                Err(BodyError::Refused(answer)) => {
-                    answer.write(shard, &frame, true, &mut self.output);
-                    shard.counters.refusal(answer.status.code());
-                    return self.linger().await;
-                }
-            };
+        let body = match self.read_body(&frame).await {
+            Ok(body) => body,
+            Err(BodyError::Gone) => return Next::Close,
+            Err(BodyError::Refused(answer)) => {
+                answer.write(shard, &frame, true, &mut self.output);
+                shard.counters.refusal(answer.status.code());
+                return Box::pin(self.linger()).await;
+            }
+        };
         self.socket.phase(Phase::Answering, None);
         let next = match request.verb {
             Verb::Post => {
@@ -135,27 +134,32 @@ impl Conn {
                 self.answer_get(shard, &frame, &request).await
             }
         };
-        if matches!(next, Next::Close) && self.flush().await.is_ok() {
-            return self.linger().await;
+        if matches!(next, Next::Close) {
+            return Box::pin(self.linger()).await;
         }
         next
+    }
+
+    /// The body, which most often is there already.
+    async fn read_body(&mut self, frame: &Frame) -> Result<Body, BodyError> {
+        if let Some(body) = Body::find(&self.socket, &self.input, frame) {
+            return Ok(body);
+        }
+        let read = Body::read(&mut self.socket, &mut self.input, &mut self.output, frame);
+        Box::pin(read).await
     }
 
     /// Reads until a head is complete. None: the connection is over, or has been answered.
     async fn read_head(&mut self, shard: &Rc<Shard>) -> Option<(Frame, HeadResult)> {
         let mut receiving = false;
         loop {
-            match request::parse(&self.input) {
-                Ok(Some(head)) => {
-                    let config = &shard.process.config;
-                    let request = Request::read(&head, config, &shard.process.origins);
-                    return Some((Frame::of(&head, config), request));
-                }
+            match self.parse_head(shard) {
+                Ok(Some(head)) => return Some(head),
                 Ok(None) => {}
                 Err(error) => {
                     let answer =
                         Answer::error(error.status(), None, codes::INVALID_REQUEST, error.reason());
-                    return self.give_up(shard, &answer).await;
+                    return Box::pin(self.give_up(shard, &answer)).await;
                 }
             }
             if self.flush().await.is_err() {
@@ -176,11 +180,20 @@ impl Conn {
                     let reason = "the request head did not come in time";
                     let code = codes::INVALID_REQUEST;
                     let answer = Answer::error(Status::RequestTimeout, None, code, reason);
-                    return self.give_up(shard, &answer).await;
+                    return Box::pin(self.give_up(shard, &answer)).await;
                 }
                 return None;
             }
         }
+    }
+
+    /// What the input begins with, if it is complete. A step of its own: the parsed head is large
+    /// and must not become part of the task.
+    fn parse_head(&self, shard: &Shard) -> Result<Option<(Frame, HeadResult)>, HeadError> {
+        let Some(head) = request::parse(&self.input)? else { return Ok(None) };
+        let config = &shard.process.config;
+        let request = Request::read(&head, config, &shard.process.origins);
+        Ok(Some((Frame::of(&head, config), request)))
     }
 
     /// Between requests: a parked read while the next one may follow soon, then only a wait that
@@ -278,7 +291,7 @@ impl Conn {
                     };
                 }
                 Outcome::Wait(live, exchange) => {
-                    match self.wait_for_reply(shard, live, exchange).await {
+                    match Box::pin(self.wait_for_reply(shard, live, exchange)).await {
                         Some(outcome) => outcome,
                         None => return Next::Close,
                     }

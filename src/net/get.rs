@@ -10,6 +10,7 @@ use crate::obs::counters::RequestKind;
 use crate::session::{Refusal, RefusalAnswer, STANDALONE};
 use crate::shard::Shard;
 use crate::shard::live::Live;
+use crate::shard::timer::pause;
 use crate::stream::Attached;
 use crate::stream::resume::Class;
 
@@ -43,7 +44,7 @@ pub(super) async fn open(shard: &Rc<Shard>, request: &Request) -> Opened {
     };
     let delay = live.with(shard, |session, _, now| session.reattach_delay(now, cursor));
     if let Some(delay) = delay {
-        monoio::time::sleep(delay).await;
+        pause(delay).await;
         if live.look(|session| session.ended().is_some()) {
             return Opened::Answer(Answer::no_session(None));
         }

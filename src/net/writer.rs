@@ -13,6 +13,7 @@ use crate::http::sse;
 use crate::limits::WRITE_BYTES_MAX;
 use crate::session::{RETRY_MS, Step};
 use crate::shard::live::{Live, Reader};
+use crate::shard::timer::pause;
 use crate::stream::Attached;
 use crate::sys::tcp::Peek;
 
@@ -88,7 +89,7 @@ impl<'c> Writer<'c> {
                     self.live.read_acked(self.stream);
                     // Often the acknowledgements were there already and only had to be read.
                     if !wrote {
-                        monoio::time::sleep(RING_FULL_PAUSE).await;
+                        pause(RING_FULL_PAUSE).await;
                     }
                 }
                 Step::Wait => {

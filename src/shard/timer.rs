@@ -5,7 +5,16 @@
 //! fires early the entry is put in again.
 
 use std::cell::Cell;
-use std::time::Instant;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use monoio::time::Sleep;
+
+/// A rare pause of a connection's task. Boxed: the runtime's own is 640 bytes, which every
+/// connection would carry for its life.
+pub fn pause(time: Duration) -> Pin<Box<Sleep>> {
+    Box::pin(monoio::time::sleep(time))
+}
 
 /// One moving deadline.
 #[derive(Default)]
@@ -64,8 +73,6 @@ impl Timer {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
