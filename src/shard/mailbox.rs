@@ -69,11 +69,6 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Commands that wait now; of use to metrics only, it is old when it is read.
-    pub fn commands_waiting(&self) -> usize {
-        self.commands.len()
-    }
-
     /// The owner's side; called once, on the owning thread, inside its runtime. Errors: there is a
     /// receiver already, or no descriptor is left.
     pub fn receiver(self: &Arc<Self>) -> io::Result<Receiver<T>> {
@@ -178,7 +173,6 @@ mod tests {
         mailbox.try_send(1).expect("room");
         mailbox.try_send(2).expect("room");
         assert_eq!(mailbox.try_send(3), Err(3));
-        assert_eq!(mailbox.commands_waiting(), 2);
         mailbox.hand_off(10);
         mailbox.hand_off(11);
         run(async {

@@ -58,23 +58,6 @@ pub fn set_user_timeout(socket: impl AsFd, limit: Duration) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis)
 }
 
-/// Probes a silent peer (`SO_KEEPALIVE`): the first time after `idle`, then every `interval`, and
-/// gives it up after `probes` without an answer. Times are rounded up to seconds.
-pub fn set_keepalive(
-    socket: impl AsFd,
-    idle: Duration,
-    interval: Duration,
-    probes: u8,
-) -> io::Result<()> {
-    let socket = socket.as_fd();
-    // 32767 s is the most that the kernel takes for either time.
-    let seconds = |time: Duration| time.as_millis().div_ceil(1000).clamp(1, 32_767) as i32;
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds(idle))?;
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds(interval))?;
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, i32::from(probes.clamp(1, 127)))?;
-    set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1_i32)
-}
-
 /// Ends one or both directions at once, whoever else holds the socket (shutdown(2)).
 ///
 /// A pending read ends with 0 bytes, a blocked write with EPIPE, and both give their buffers back:
@@ -225,7 +208,6 @@ mod tests {
         set_notsent_lowat(&server, crate::limits::NOTSENT_LOWAT_BYTES).expect("set");
         for time in [Duration::ZERO, Duration::from_millis(1), Duration::MAX] {
             set_user_timeout(&server, time).expect("set");
-            set_keepalive(&server, time, time, 0).expect("set");
         }
     }
 }
