@@ -229,3 +229,84 @@ impl OutboundStream {
         pushed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::sys::mpsc::{Consumer, Ring};
+
+    struct Count(Arc<AtomicUsize>, bool);
+
+    impl Bell for Count {
+        fn ring(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn may_wait(&self) -> bool {
+            self.1
+        }
+
+        fn event_bytes_max(&self) -> usize {
+            4
+        }
+    }
+
+    fn handle(may_wait: bool) -> (OutboundStream, Consumer<Op>, Arc<AtomicUsize>) {
+        let (producer, consumer) = Ring::with_slots(2);
+        let rung = Arc::new(AtomicUsize::new(0));
+        let bell = Box::new(Count(Arc::clone(&rung), may_wait));
+        let started = Arc::new(AtomicBool::new(false));
+        (OutboundStream::new(producer, bell, started, Some("key".into())), consumer, rung)
+    }
+
+    #[test]
+    fn each_operation_arrives_in_its_order_and_rings() {
+        let (out, mut ring, rung) = handle(true);
+        out.write_event("1").expect("taken");
+        out.comment(None).expect("taken");
+        assert_eq!(rung.load(Ordering::Relaxed), 2);
+        assert!(matches!(ring.pop(), Some(Op::Event(text, None)) if text == "1"));
+        assert!(matches!(ring.pop(), Some(Op::Comment(None))));
+        let tell = Tell { stage: Stage::Sent, within: Duration::ZERO, told: Box::new(|_| ()) };
+        out.write_event_told("2", tell).expect("taken");
+        assert!(matches!(ring.pop(), Some(Op::Event(_, Some(tell))) if tell.stage == Stage::Sent));
+        assert_eq!((out.stream_key(), out.started()), (Some("key"), false));
+    }
+
+    #[test]
+    fn a_message_that_no_log_takes_is_refused_with_the_bound() {
+        let (out, mut ring, rung) = handle(true);
+        let refused = out.write_event("12345");
+        assert!(matches!(refused, Err(NotTaken::TooLarge { bytes: 5, most: 4 })));
+        assert!(ring.pop().is_none());
+        assert_eq!(rung.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_write_that_waits_goes_on_with_room_and_wakes_when_it_is_closed() {
+        let (out, mut ring, _) = handle(false);
+        let context = &mut Context::from_waker(Waker::noop());
+        out.try_write_event("1").expect("room");
+        out.try_write_event("2").expect("room");
+        assert!(matches!(out.try_write_event("3"), Err(NotTaken::Full(text)) if text == "3"));
+        let mut waiting = Box::pin(out.write_event_async("3"));
+        assert!(waiting.as_mut().poll(context).is_pending());
+        ring.pop();
+        ring.wake_waiters();
+        assert!(matches!(waiting.as_mut().poll(context), Poll::Ready(Ok(()))));
+        let mut waiting = Box::pin(out.write_event_async("4"));
+        assert!(waiting.as_mut().poll(context).is_pending());
+        drop(ring);
+        assert!(matches!(waiting.as_mut().poll(context), Poll::Ready(Err(NotTaken::Closed))));
+    }
+
+    #[test]
+    #[should_panic(expected = "must not wait for a shard")]
+    fn a_shard_never_waits_for_a_shard() {
+        let (out, _ring, _) = handle(false);
+        let _ = out.start();
+    }
+}
