@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Connection, Event, Session};
+use crate::client::{Connection, End, Event, Session};
+use crate::server::Server;
 
 /// Arguments of the tools that send numbered messages.
 pub fn flood(count: u64, size: u64, interval_ms: u64) -> Value {
@@ -58,11 +59,26 @@ pub fn expect_result(connection: &mut Connection, id: u64, number: u64) {
     assert!(answer.json()["result"].is_object(), "{answer:?}");
     assert_eq!(answer.number(), number, "{answer:?}");
     assert_eq!(connection.event(), None);
-    assert_eq!(connection.end(), Some(crate::client::End::Whole));
+    assert_eq!(connection.end(), Some(End::Whole));
 }
 
 /// Logs `count` messages of `size` bytes on the standalone stream, and waits until it is done.
 pub fn push(session: &Session, count: u64, size: u64) {
     let answer = session.call("\"push\"", "standalone", &flood(count, size, 0)).result();
     assert!(answer["result"].is_object(), "{answer}");
+}
+
+/// Waits for the cut of a reader that has read nothing yet, then reads what it was given: no hole
+/// inside of that, and no terminator at its end. The last number.
+pub fn read_until_cut(server: &Server, reader: &mut Connection) -> u64 {
+    server.wait_for_log("the cut", |line| {
+        line["message"].as_str().is_some_and(|text| text.starts_with("cut a reader"))
+    });
+    let mut last = 0;
+    while let Some(event) = reader.message() {
+        assert_eq!(event.number(), last + 1, "no hole inside of what is delivered");
+        last += 1;
+    }
+    assert_eq!(reader.end(), Some(End::Broken));
+    last
 }

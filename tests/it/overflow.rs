@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::client::{End, NEWEST, Session};
-use crate::numbered::{expect, expect_result, flood, primed, priming_id};
+use crate::client::{NEWEST, Session};
+use crate::numbered::{expect, expect_result, flood, primed, priming_id, read_until_cut};
 use crate::server::Server;
 
 const SMALL: [&str; 4] = ["--stream-bytes", "1MiB", "--event-bytes", "64KiB"];
@@ -66,15 +66,7 @@ fn the_policy_cut_pauses_nobody() {
     let session = Session::start(&server, NEWEST);
     let mut stalled = session.call("1", "stream", &flood(4000, 4096, 0));
     let priming = primed(&mut stalled);
-    server.wait_for_log("the cut", |line| {
-        line["message"].as_str().is_some_and(|text| text.starts_with("cut a reader"))
-    });
-    let mut last = 0;
-    while let Some(event) = stalled.message() {
-        assert_eq!(event.number(), last + 1, "no hole inside of what is delivered");
-        last += 1;
-    }
-    assert_eq!(stalled.end(), Some(End::Broken));
+    read_until_cut(&server, &mut stalled);
     // The floor has passed at least the first event, or nobody would have been cut.
     let refusal = session.resume(&priming).result();
     assert_eq!(refusal["error"]["code"], -31001, "{refusal}");

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::client::{End, NEWEST, Session};
-use crate::numbered::{expect, expect_result, flood, primed, priming_id, sibling};
+use crate::client::{NEWEST, Session};
+use crate::numbered::{expect, expect_result, flood, primed, priming_id, read_until_cut, sibling};
 use crate::server::{Server, eventually};
 
 /// One pipe carries all streams of a child, so the window slides past the reader that stalls:
@@ -24,15 +24,7 @@ fn an_unread_standalone_stream_of_a_child_is_cut_and_its_reader_told() {
         let echo = session.call(&format!("\"e{call}\""), "echo", &json!({"text": "t"})).result();
         assert_eq!(echo["id"], format!("e{call}"));
     }
-    server.wait_for_log("the cut", |line| {
-        line["message"].as_str().is_some_and(|text| text.starts_with("cut a reader"))
-    });
-    let mut last = 0;
-    while let Some(event) = stalled.message() {
-        assert_eq!(event.number(), last + 1, "no hole inside of what is delivered");
-        last += 1;
-    }
-    assert_eq!(stalled.end(), Some(End::Broken));
+    let last = read_until_cut(&server, &mut stalled);
     assert!(last >= 1);
     eventually("the flood is over and what is kept can be read", || {
         let answer = session.resume(&sibling(&priming, 0)).answer();
