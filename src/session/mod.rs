@@ -505,6 +505,9 @@ impl Session {
             Transmit::Idle if entry.planned_close => Step::Planned,
             Transmit::Idle => Step::Wait,
             Transmit::RingFull => Step::RingFull,
+            Transmit::Load(_) | Transmit::Broken => {
+                unreachable!("a session that logs nothing durably reads nothing back")
+            }
         }
     }
 

@@ -173,6 +173,10 @@ impl Session {
             return self.over(stream, Some(number));
         }
         let (code, reason, message) = match class {
+            Class::LogFailed => {
+                let message = "events after this cursor cannot be read from the log";
+                (codes::LOG_FAILED, "log_failed", message)
+            }
             Class::Ahead => (codes::CURSOR_AHEAD, "cursor_ahead", "this event was never sent"),
             Class::EpochChanged => {
                 let message = "the cursor is of a log that no longer exists";

@@ -10,13 +10,18 @@
 //!    reports acknowledgements with [`Stream::handle_acked`].
 //! 4. However a connection ends, its task calls [`Stream::handle_closed`] once, last.
 //!
+//! A stream may have a durable log behind it: [`durable`] says what is called then.
+//!
 //! Invariants, asserted in release builds by `check`:
-//! * `1 <= floor <= tail + 1`; attached: `floor <= confirmed + 1` and `confirmed <= sent <= tail`.
+//! * `1 <= floor <= committed + 1 <= tail + 1` and `sent_max <= committed`: what a restart could
+//!   lose is neither handed out nor dropped. In memory alone everything is committed.
+//! * Attached: `floor <= confirmed + 1` and `confirmed <= sent <= tail`.
 //! * The ring is the range of the log from `confirmed + 1` on; an event's bytes never change.
 //! * Whatever carries another generation than the current one changes nothing.
 //! * No step moves `floor` past an attached connection's position without fencing it first.
 
 pub mod ack;
+pub mod durable;
 pub mod log;
 pub mod out;
 pub mod outbound;
@@ -30,11 +35,12 @@ use std::time::{Duration, Instant};
 use crate::limits::RING_BYTES_MAX;
 
 use self::ack::AckMap;
-use self::log::Log;
+use self::log::{Load, Log};
 use self::receipt::{Outcome, Receipts, Stage, Ticket};
 use self::resume::Class;
 use self::ring::Ring;
 
+pub use self::log::{Leaving, Place, Restored, RestoredRun, Seq};
 pub use self::out::ConnOut;
 pub use self::takeover::{Attached, Start, Takeover};
 
@@ -53,7 +59,7 @@ pub struct Retention {
 }
 
 /// What a writer should do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transmit {
     /// So many bytes were appended to the buffer: write them.
     Data(usize),
@@ -65,6 +71,10 @@ pub enum Transmit {
     Finished,
     /// Another connection has taken over: this one is done.
     Stale,
+    /// What comes next has to be read first; then ask again.
+    Load(Box<Load>),
+    /// What comes next can never be read: the connection has to end with an error.
+    Broken,
 }
 
 /// One logical stream. See the module's documentation for the order of calls.
@@ -140,7 +150,7 @@ impl Stream {
         self.sent
     }
 
-    /// Bytes charged for the log.
+    /// Bytes charged in memory for the log.
     pub fn bytes(&self) -> u64 {
         self.log.bytes()
     }
@@ -155,10 +165,12 @@ impl Stream {
         self.attached().map_or(0, |_| self.cursor - self.arrived)
     }
 
-    /// Since when, at the latest, something has been logged that the connection has not been
-    /// handed; none where it has everything.
+    /// Since when, at the latest, something may be sent that the connection has not been handed;
+    /// none where it has everything.
     pub fn unsent_since(&self) -> Option<Instant> {
-        self.log.appended_at(self.cursor.max(self.log.start_of(self.log.floor())))
+        let position = self.cursor.max(self.log.start_of(self.log.floor()));
+        let is_due = position < self.log.committed_end();
+        self.log.appended_at(position).filter(|_| is_due)
     }
 
     /// Whether the last event has been logged.
@@ -193,7 +205,7 @@ impl Stream {
 
     /// Whether more is kept than `keep` allows.
     pub fn over_budget(&self, keep: &Retention) -> bool {
-        self.log.bytes() > keep.bytes || self.log.len() > keep.events
+        self.log.whole_bytes() > keep.bytes || self.log.len() > keep.events
     }
 }
 
@@ -240,22 +252,32 @@ impl Stream {
         self.holder
     }
 
-    /// Drops what `keep` does not allow, oldest first. Age alone never drops what an attached
-    /// connection has not had confirmed; bytes and count do, but the connection is fenced first:
-    /// then its generation is returned, and its socket has to be closed.
+    /// Drops what `keep` does not allow, oldest first, but nothing that is not committed. Age
+    /// alone never drops what an attached connection has not had confirmed; bytes and count do,
+    /// but the connection is fenced first: then its generation is returned, and its socket has to
+    /// be closed.
     pub fn relieve(&mut self, now: Instant, keep: &Retention) -> Option<Generation> {
-        let needed = self.log.floor_for(keep.bytes, keep.events);
-        let mut cut = None;
-        if self.attached().is_some() && needed > self.ring.head() {
-            cut = self.fence();
-        }
+        let most = self.committed() + 1;
+        let needed = self.log.floor_for(keep.bytes, keep.events).min(most);
+        let cut = self.cut_for(needed);
         let mut floor = needed;
         if let Some(cutoff) = keep.age.and_then(|age| now.checked_sub(age)) {
-            floor = floor.max(self.log.floor_since(cutoff));
+            floor = floor.max(self.log.floor_since(cutoff)).min(most);
         }
         if self.attached().is_some() {
             floor = floor.min(self.ring.head());
         }
+        self.trim(floor);
+        cut
+    }
+
+    /// Fences an attached connection that a floor at `floor` would pass.
+    fn cut_for(&mut self, floor: u64) -> Option<Generation> {
+        let passes = self.attached().is_some() && floor > self.ring.head();
+        passes.then(|| self.fence()).flatten()
+    }
+
+    fn trim(&mut self, floor: u64) {
         if floor > self.log.floor() {
             self.log.trim(floor);
             if let Some(receipts) = &mut self.receipts {
@@ -263,7 +285,6 @@ impl Stream {
             }
         }
         self.check();
-        cut
     }
 
     /// The classes that only the log decides, touching nothing.
@@ -272,10 +293,13 @@ impl Stream {
         if number > self.sent_max.max(self.log.floor() - 1) {
             return Err(Class::Ahead);
         }
+        if number < self.broken() {
+            return Err(Class::LogFailed);
+        }
         if number + 1 < self.log.floor() {
             return Err(Class::Truncated);
         }
-        if self.finished && number == self.log.tail() {
+        if self.is_over() && number == self.log.tail() {
             return Err(Class::FinishedSeen);
         }
         Ok(())
@@ -284,7 +308,7 @@ impl Stream {
     /// Classifies and attaches generation `generation` after event `number`, in one step.
     fn attach(&mut self, generation: Generation, number: u64) -> Class {
         let start = number + 1;
-        let class = resume::classify(start, &self.ring, self.log.tail(), self.finished);
+        let class = resume::classify(start, &self.ring, self.log.tail(), self.is_over());
         if class != Class::Aligned {
             self.ring = Ring::empty_at(start);
         }
@@ -362,9 +386,10 @@ impl Stream {
     }
 
     fn update_receipts(&mut self) {
-        let (sent, confirmed, named) = (self.sent_max, self.confirmed(), self.named);
+        let (committed, sent) = (self.committed(), self.sent_max);
+        let (confirmed, named) = (self.confirmed(), self.named);
         if let Some(receipts) = &mut self.receipts {
-            receipts.handle_progress(sent, confirmed, named);
+            receipts.handle_progress(committed, sent, confirmed, named);
         }
     }
 }
@@ -383,22 +408,28 @@ impl Stream {
         if self.attached() != Some(generation) {
             return Transmit::Stale;
         }
-        if self.cursor == self.log.end() {
-            return if self.finished { Transmit::Finished } else { Transmit::Idle };
+        let end = self.log.committed_end();
+        if self.cursor == end {
+            return if self.is_over() { Transmit::Finished } else { Transmit::Idle };
         }
         // In bytes that arrived, not in events: one event may be larger than the bound.
         if self.unconfirmed_bytes() >= RING_BYTES_MAX {
             return Transmit::RingFull;
         }
         let from = self.cursor;
+        let most = max.min((end - from) as usize);
         let mut taken = 0;
-        while taken < max {
-            let read = self.log.read(self.cursor, max - taken, out);
+        while taken < most {
+            let read = self.log.read(self.cursor, most - taken, out);
             if read == 0 {
                 break;
             }
             taken += read;
             self.cursor += read as u64;
+        }
+        if taken == 0 && most > 0 {
+            let load = self.log.poll_load(from);
+            return load.map_or(Transmit::Broken, |load| Transmit::Load(Box::new(load)));
         }
         self.acks.record(offset, from, taken as u64);
         self.sent = self.log.last_ending_at(self.cursor);
@@ -432,7 +463,10 @@ impl Stream {
 
     fn check(&self) {
         let (floor, tail) = (self.log.floor(), self.log.tail());
-        assert!(1 <= floor && floor <= tail + 1, "the floor is inside of the log");
+        let committed = self.log.committed();
+        assert!(committed <= tail, "what is committed is logged");
+        assert!(1 <= floor && floor <= committed + 1, "the floor is inside of what is committed");
+        assert!(self.sent_max <= committed, "nothing that is not committed was handed out");
         if self.attached().is_some() {
             assert!(floor <= self.ring.head(), "the floor never passes an attached position");
             let confirmed = self.confirmed();

@@ -9,7 +9,7 @@ pub type Ticket = u64;
 /// How far an event has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// In the log.
+    /// In the log, and committed where that is durable.
     Logged,
     /// Handed to a connection.
     Sent,
@@ -53,10 +53,16 @@ impl Receipts {
         self.waits.push(Wait { ticket, number, stage, deadline });
     }
 
-    pub(super) fn handle_progress(&mut self, sent: u64, confirmed: u64, named: u64) {
+    pub(super) fn handle_progress(
+        &mut self,
+        committed: u64,
+        sent: u64,
+        confirmed: u64,
+        named: u64,
+    ) {
         self.settle(|wait| {
             let reached = match wait.stage {
-                Stage::Logged => true,
+                Stage::Logged => wait.number <= committed,
                 Stage::Sent => wait.number <= sent,
                 Stage::Confirmed => wait.number <= confirmed.max(named),
                 Stage::Named => wait.number <= named,

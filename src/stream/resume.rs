@@ -21,6 +21,8 @@ pub enum Class {
     Fresh,
     /// The events after the cursor are partly gone.
     Truncated,
+    /// An event after the cursor is kept and cannot be read: the durable log is damaged.
+    LogFailed,
     /// A number that was never handed out.
     Ahead,
     /// A cursor of a log that may have lost its tail.
@@ -33,7 +35,7 @@ pub enum Class {
 
 impl Class {
     /// Every class, in the order of the counters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Aligned,
         Self::RingAhead,
         Self::RingBehind,
@@ -41,6 +43,7 @@ impl Class {
         Self::FinishedSeen,
         Self::Fresh,
         Self::Truncated,
+        Self::LogFailed,
         Self::Ahead,
         Self::EpochChanged,
         Self::Expired,
@@ -57,6 +60,7 @@ impl Class {
             Self::FinishedSeen => "finished_seen",
             Self::Fresh => "fresh",
             Self::Truncated => "truncated",
+            Self::LogFailed => "log_failed",
             Self::Ahead => "ahead",
             Self::EpochChanged => "epoch_changed",
             Self::Expired => "expired",

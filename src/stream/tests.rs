@@ -2,11 +2,11 @@ use super::*;
 
 const KEEP: Retention = Retention { bytes: 1 << 20, events: 1000, age: None };
 
-fn attach(stream: &mut Stream, start: Start) -> Attached {
+pub(super) fn attach(stream: &mut Stream, start: Start) -> Attached {
     Takeover::begin(stream, start).expect("admitted").finish(stream).expect("won")
 }
 
-fn append(stream: &mut Stream, count: u64) {
+pub(super) fn append(stream: &mut Stream, count: u64) {
     for _ in 0..count {
         stream.append(Instant::now(), 16, |number, out| {
             out.extend_from_slice(format!("[{number:8}]").as_bytes());
@@ -15,7 +15,7 @@ fn append(stream: &mut Stream, count: u64) {
 }
 
 /// Sends everything at connection offset `offset`, one event of ten bytes after the other.
-fn send(stream: &mut Stream, at: &Attached, offset: u64, max: usize) -> String {
+pub(super) fn send(stream: &mut Stream, at: &Attached, offset: u64, max: usize) -> String {
     let mut out = Vec::new();
     let sent = stream.poll_transmit(at.generation, offset, max, &mut out);
     assert_eq!(sent, Transmit::Data(out.len()));

@@ -3,11 +3,27 @@
 //! Invariants:
 //! * Numbers are dense from 1; the log holds exactly `floor..=tail`.
 //! * An event lies whole in one chunk and its bytes never change.
+//! * Chunks that are paged out ([`Load`]) still have their index: every question but for the bytes
+//!   themselves is answered without them.
 //! * A *position* counts the bytes of every event ever appended, so it stays valid whatever is
 //!   trimmed: the acknowledgement map and the send cursor are positions, not numbers.
 
+mod chunk;
+mod commits;
+mod disk;
+mod runs;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::time::Instant;
+
+use self::chunk::Chunk;
+use self::disk::Disk;
+
+pub use self::commits::Seq;
+pub use self::disk::{Leaving, Load, Restored, RestoredRun};
+pub use self::runs::{Extent, Place, RECORD_HEADER_BYTES};
 
 /// Bytes of index that an event costs beside its own.
 const INDEX_BYTES: u64 = 4;
@@ -16,26 +32,7 @@ const CHUNK_BYTES_MIN: usize = 512;
 /// Capacity of a chunk, bytes, unless one event alone is larger.
 const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
-struct Chunk {
-    first: u64,
-    base: u64,
-    newest: Instant,
-    data: Vec<u8>,
-    ends: Vec<u32>,
-}
-
-impl Chunk {
-    fn last(&self) -> u64 {
-        self.first + self.ends.len() as u64 - 1
-    }
-
-    /// Position after event `number` of this chunk.
-    fn end_of(&self, number: u64) -> u64 {
-        self.base + u64::from(self.ends[(number - self.first) as usize])
-    }
-}
-
-/// The ordered events of one stream, in memory.
+/// The ordered events of one stream.
 pub struct Log {
     chunks: VecDeque<Chunk>,
     floor: u64,
@@ -44,11 +41,13 @@ pub struct Log {
     floor_position: u64,
     /// Position after the last byte of event `tail`.
     end: u64,
+    /// Of a stream that is logged durably.
+    disk: Option<Box<Disk>>,
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { chunks: VecDeque::new(), floor: 1, tail: 0, floor_position: 0, end: 0 }
+        Self { chunks: VecDeque::new(), floor: 1, tail: 0, floor_position: 0, end: 0, disk: None }
     }
 }
 
@@ -63,8 +62,13 @@ impl Log {
         self.tail
     }
 
-    /// Bytes charged for what is kept: the events and their index.
+    /// Bytes charged in memory for what is kept: the events that are here, and the index.
     pub fn bytes(&self) -> u64 {
+        self.disk.as_ref().map_or_else(|| self.whole_bytes(), |disk| self.charge(disk))
+    }
+
+    /// Bytes of all that is kept, wherever it is, and of its index.
+    pub fn whole_bytes(&self) -> u64 {
         self.end - self.floor_position + self.len() * INDEX_BYTES
     }
 
@@ -95,7 +99,7 @@ impl Log {
         let fits = self
             .chunks
             .back()
-            .is_some_and(|chunk| chunk.data.len() + length_hint <= chunk.data.capacity());
+            .is_some_and(|chunk| chunk.data.len() + length_hint.max(1) <= chunk.data.capacity());
         if !fits {
             self.add_chunk(now, number, length_hint);
         }
@@ -111,8 +115,10 @@ impl Log {
 
     fn add_chunk(&mut self, now: Instant, first: u64, length: usize) {
         let grown = match self.chunks.back() {
-            Some(chunk) => (chunk.data.capacity() * 2).min(CHUNK_BYTES_MAX),
-            None => CHUNK_BYTES_MIN.min(length.next_power_of_two()),
+            Some(chunk) if chunk.data.capacity() > 0 => {
+                (chunk.data.capacity() * 2).min(CHUNK_BYTES_MAX)
+            }
+            _ => CHUNK_BYTES_MIN.min(length.next_power_of_two()),
         };
         self.chunks.push_back(Chunk {
             first,
@@ -168,14 +174,20 @@ impl Log {
     /// Drops every event below `floor`, which is in `floor..=tail + 1`.
     pub fn trim(&mut self, floor: u64) {
         assert!(floor >= self.floor, "the floor never falls");
-        self.floor_position = self.start_of(floor);
+        let position = self.start_of(floor);
+        if let Some(mut disk) = self.disk.take() {
+            disk.handle_trimmed(self, floor, position);
+            self.disk = Some(disk);
+        }
+        self.floor_position = position;
         self.floor = floor;
         while self.chunks.front().is_some_and(|chunk| chunk.last() < floor) {
             self.chunks.pop_front();
         }
     }
 
-    /// The lowest floor at which at most `bytes` are charged and at most `events` are kept.
+    /// The lowest floor at which at most `bytes` of [`Log::whole_bytes`] and at most `events` are
+    /// kept.
     pub fn floor_for(&self, bytes: u64, events: u64) -> u64 {
         let mut floor = self.floor.max((self.tail + 1).saturating_sub(events));
         let over = |floor: u64| {
@@ -217,67 +229,5 @@ impl Log {
 
     fn chunk_of(&self, number: u64) -> usize {
         self.chunks.partition_point(|chunk| chunk.last() < number)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn filled(sizes: &[usize]) -> Log {
-        let mut log = Log::default();
-        let now = Instant::now();
-        for &size in sizes {
-            log.append(now, size, |number, out| {
-                out.extend(std::iter::repeat_n(number as u8, size))
-            });
-        }
-        log
-    }
-
-    #[test]
-    fn numbers_are_dense_and_positions_survive_trimming() {
-        let mut log = filled(&[3, 5, 7, 600, 2]);
-        assert_eq!((log.floor(), log.tail(), log.end()), (1, 5, 617));
-        let fourth = log.start_of(4);
-        log.trim(4);
-        assert_eq!(log.start_of(4), fourth);
-        assert_eq!((log.floor(), log.len(), log.bytes()), (4, 2, 602 + 8));
-        let mut out = Vec::new();
-        assert_eq!(log.read(fourth, 4, &mut out), 4);
-        assert_eq!(out, [4; 4]);
-    }
-
-    #[test]
-    fn an_event_counts_only_when_its_last_byte_does() {
-        let log = filled(&[10, 10, 10]);
-        assert_eq!(log.last_ending_at(9), 0);
-        assert_eq!(log.last_ending_at(10), 1);
-        assert_eq!(log.last_ending_at(29), 2);
-        assert_eq!(log.last_ending_at(30), 3);
-        assert_eq!(log.last_ending_at(u64::MAX), 3);
-    }
-
-    #[test]
-    fn below_the_floor_nothing_is_found() {
-        let mut log = filled(&[10; 8]);
-        log.trim(5);
-        assert_eq!(log.last_ending_at(39), 0);
-        assert_eq!(log.last_ending_at(40), 4);
-        assert_eq!(log.last_ending_at(49), 4);
-        assert_eq!(log.last_ending_at(50), 5);
-        log.trim(9);
-        assert!(log.is_empty());
-        assert_eq!((log.bytes(), log.start_of(9)), (0, 80));
-    }
-
-    #[test]
-    fn the_floor_for_a_budget_is_the_lowest_that_fits() {
-        let log = filled(&[100; 50]);
-        assert_eq!(log.floor_for(u64::MAX, u64::MAX), 1);
-        assert_eq!(log.floor_for(1040, u64::MAX), 41);
-        assert_eq!(log.floor_for(1039, u64::MAX), 42);
-        assert_eq!(log.floor_for(u64::MAX, 3), 48);
-        assert_eq!(log.floor_for(0, 3), 51);
     }
 }
