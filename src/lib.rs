@@ -20,6 +20,7 @@ pub mod net;
 pub mod obs;
 pub mod session;
 pub mod shard;
+pub mod store;
 pub mod stream;
 pub mod sys;
 pub mod upstream;

@@ -58,6 +58,17 @@ pub const STDERR_TAIL_BYTES: usize = 4 * 1024;
 pub const REATTACH_BURST: u32 = 20;
 /// How long the answer to a too eager re-attach is delayed.
 pub const REATTACH_DELAY: Duration = Duration::from_millis(500);
+/// Bytes of a shard's durable log that wait to be written before its producers have to.
+pub const PENDING_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Bytes written to a shard's durable log after which they are synced, whatever the level: the
+/// kernel is not left with more dirty pages than a small container may have.
+pub const WRITE_BACK_BYTES: u64 = 16 * 1024 * 1024;
+/// Bytes of a write buffer of the durable log that is kept for the next write.
+pub const RECYCLED_BYTES_MAX: usize = 1024 * 1024;
+/// How long a full disk makes producers wait before the durable log counts as failed.
+pub const DISK_FULL_TIME_MAX: Duration = Duration::from_secs(60);
+/// How often a write is tried again on a full disk.
+pub const DISK_FULL_RETRY_TIME: Duration = Duration::from_millis(500);
 
 /// What an operator may set; [`Default`] is what the help text shows.
 #[derive(Clone, Debug)]

@@ -1,0 +1,22 @@
+//! The durable log: how an event gets to the disk before it goes to a client, and comes back from
+//! there after a restart.
+//!
+//! ```text
+//! session.append ─▶ stream log (memory)     ─▶ ... waits for `committed` ... ─▶ socket
+//!               └─▶ journal.append (a batch) ─▶ write ─▶ [fdatasync] ─▶ journal.committed
+//! start: segments ─▶ recovery (sessions, streams, where events lie) ─▶ sealed and synced ─▶ journal
+//! ```
+//!
+//! Each shard has a log of its own: segments, numbered without a gap, in one folder; a record is of
+//! one session, which its *slot* names. `docs/wal-format.md` draws every byte.
+//!
+//! Invariants:
+//! * An event is sent only when every byte of the log up to its end has been written, at
+//!   [`Level::Power`](journal::Level::Power) when a sync that began after that has returned.
+//! * A process never appends to a segment of an earlier process.
+//! * What is not exactly a record of its segment is never an event: a bad place is the torn end of
+//!   the log, or damage, and then the streams that it touches are refused.
+
+pub mod journal;
+pub mod record;
+pub mod segment;
