@@ -24,6 +24,9 @@ pub const RPC_ID_BYTES_MAX: usize = 1024;
 pub const EVENT_ID_BYTES_MAX: usize = 64;
 /// Bytes handed to a socket in one write of a stream, and to a stream in one fairness slice.
 pub const WRITE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of one comment, and of all that wait for one connection before another is dropped: what
+/// is written at once has to fit into one chunk.
+pub const COMMENT_BYTES_MAX: usize = WRITE_BYTES_MAX / 4;
 /// Bytes of a stream sent but not yet confirmed before its connection waits for acknowledgements.
 pub const RING_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Time one task may work before it yields through the ring (`engineering.md` 2).
@@ -52,6 +55,9 @@ pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024 * 1024;
 pub const TOMBSTONES_MAX: usize = 256;
 /// Finished streams kept in one session.
 pub const FINISHED_STREAMS_MAX: usize = 4096;
+/// What a line costs beside its bytes while it waits for a child: its vector and its places in the
+/// queues.
+pub const LINE_OVERHEAD_BYTES: usize = 64;
 /// Bytes of child stderr kept for the log line of an exit.
 pub const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// How often an unhealthy re-attach of one stream is allowed before its answer is delayed.
@@ -70,6 +76,12 @@ pub const DISK_FULL_TIME_MAX: Duration = Duration::from_secs(60);
 /// How often a write is tried again on a full disk.
 pub const DISK_FULL_RETRY_TIME: Duration = Duration::from_millis(500);
 
+/// What a session or shard that is over its budget of `bytes` is brought down to. Relief looks at
+/// everything in its scope; this makes it rare.
+pub const fn relieved(bytes: u64) -> u64 {
+    bytes / 8 * 7
+}
+
 /// What an operator may set; [`Default`] is what the help text shows.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -87,9 +99,10 @@ pub struct Limits {
     pub stream_bytes: u64,
     /// Events of one stream's log.
     pub stream_events: u64,
-    /// Bytes of all logs of the process; each shard has its part.
+    /// Bytes of everything in the process that grows: logs and what else sessions hold, bodies being
+    /// received, answers half sent, lines that children have not read. Each shard has its part.
     pub memory_bytes: u64,
-    /// Bytes of all logs of one session.
+    /// Bytes that one session holds: its logs, its streams, its calls and their kept answers.
     pub session_bytes: u64,
     /// Bytes that wait for a child to read its stdin.
     pub stdin_bytes: usize,

@@ -98,13 +98,13 @@ pub(super) const BOUNDS: &[Bound] = &[
     Bound {
         name: "memory-bytes",
         heading: LOGS,
-        help: "Size of all logs of the process; each shard has its part",
+        help: "Size of all that grows: logs, calls, bodies, queues; each shard has its part",
         field: Field::WideSize(|l| &mut l.memory_bytes, KIB, 1024 * GIB),
     },
     Bound {
         name: "session-bytes",
         heading: LOGS,
-        help: "Size of all logs of one session",
+        help: "Size of all logs and open calls of one session",
         field: Field::WideSize(|l| &mut l.session_bytes, KIB, 1024 * GIB),
     },
     Bound {

@@ -1,7 +1,10 @@
 //! Plain answers: status, a JSON body or none.
 
+use tracing::warn;
+
 use crate::http::response::{self, Status};
-use crate::mcp::jsonrpc::{self, codes};
+use crate::limits::WRITE_BYTES_MAX;
+use crate::mcp::jsonrpc::{self, Message, codes};
 use crate::mcp::session_id::SessionId;
 use crate::shard::Shard;
 
@@ -45,6 +48,21 @@ impl Answer {
         Self::error(Status::NotFound, id, codes::SESSION_NOT_FOUND, "Session not found")
     }
 
+    /// The answer, or an error in its place where a large one finds no room in the shard's budget:
+    /// readers that do not read must not take all of it. What fits into a pooled buffer always does.
+    pub(super) fn within_budget(self, shard: &Shard) -> Self {
+        let bytes = self.body.len();
+        if bytes <= WRITE_BYTES_MAX || shard.budget.has_room_for(bytes as u64) {
+            return self;
+        }
+        shard.counters.answers_refused.increment();
+        if shard.may_log() {
+            let transit = shard.budget.transit();
+            warn!(bytes, transit, "an answer was refused: there is no room for it in the budget");
+        }
+        Self { body: no_room(&self.body), ..self }
+    }
+
     /// Writes head and body behind `out`.
     pub(super) fn write(&self, shard: &Shard, frame: &Frame, close: bool, out: &mut Vec<u8>) {
         let close = close || !frame.keep_alive || shard.draining.get();
@@ -68,5 +86,44 @@ impl Answer {
         if !frame.head_only {
             out.extend_from_slice(&self.body);
         }
+    }
+}
+
+/// Errors for the ids of these answers.
+fn no_room(answers: &[u8]) -> Vec<u8> {
+    let error = |id: Option<&str>, out: &mut Vec<u8>| {
+        let reason = "the server has no room for an answer of this size just now";
+        let data = r#"{"reason":"no_room"}"#;
+        jsonrpc::error(out, id, codes::SERVER_ERROR, reason, Some(data));
+    };
+    let mut body = Vec::with_capacity(256);
+    match jsonrpc::parse(answers) {
+        Ok(Message::Single(one)) => error(one.id, &mut body),
+        Ok(Message::Batch(all)) => {
+            for answer in &all {
+                body.push(if body.is_empty() { b'[' } else { b',' });
+                error(answer.id, &mut body);
+            }
+            body.push(b']');
+        }
+        Err(_) => error(None, &mut body),
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_room_is_an_error_for_each_of_its_ids() {
+        let one = no_room(br#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
+        let Ok(Message::Single(error)) = jsonrpc::parse(&one) else { panic!("one error") };
+        assert!(error.is_error && error.id == Some("\"a\""));
+        let both = r#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":2,"result":{}}]"#;
+        let both = no_room(both.as_bytes());
+        let Ok(Message::Batch(errors)) = jsonrpc::parse(&both) else { panic!("a batch") };
+        let ids: Vec<_> = errors.iter().map(|error| error.id).collect();
+        assert_eq!(ids, [Some("1"), Some("2")]);
     }
 }

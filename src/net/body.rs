@@ -2,19 +2,27 @@
 
 use std::ops::Range;
 
+use tracing::warn;
+
 use crate::http::chunked::{ChunkError, Decoder};
 use crate::http::request::Framing;
 use crate::http::response::{CONTINUE, Status};
-use crate::limits::READ_BYTES_MAX;
+use crate::limits::{READ_BYTES_MAX, WRITE_BYTES_MAX};
 use crate::mcp::jsonrpc::codes;
+use crate::shard::budget::{Charge, Of};
 
 use super::answer::Answer;
 use super::handle::Phase;
 use super::request::Frame;
 use super::socket::{Got, Socket};
 
-/// A whole body.
-pub(super) enum Body {
+/// A whole body, and what it takes of the shard's budget: drop it before a wait.
+pub(super) struct Body {
+    place: Place,
+    _charge: Option<Charge>,
+}
+
+enum Place {
     /// It stands in the input.
     Inline(Range<usize>),
     /// It was chunked; so much of the input was used.
@@ -39,7 +47,11 @@ impl Body {
             Framing::Chunked => return None,
         };
         let fits = bytes <= socket.shard.settings.limits.body_bytes;
-        (fits && input.len() - head >= bytes).then(|| Self::Inline(head..head + bytes))
+        (fits && input.len() - head >= bytes).then(|| Self::inline(head..head + bytes, None))
+    }
+
+    fn inline(range: Range<usize>, charge: Option<Charge>) -> Self {
+        Self { place: Place::Inline(range), _charge: charge }
     }
 
     /// Reads the body behind the head at the start of `input`.
@@ -51,7 +63,7 @@ impl Body {
     ) -> Result<Self, BodyError> {
         let head = frame.head_bytes;
         match frame.framing {
-            Framing::None => Ok(Self::Inline(head..head)),
+            Framing::None => Ok(Self::inline(head..head, None)),
             Framing::Length(bytes) => {
                 let most = socket.shard.settings.limits.body_bytes;
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -59,14 +71,19 @@ impl Body {
                     return Err(too_large());
                 }
                 let end = head + bytes;
+                let charge = Charge::new(&socket.shard.budget, Of::Transit);
+                if end > WRITE_BYTES_MAX && !socket.shard.budget.has_room_for(end as u64) {
+                    return Err(no_room(socket, end));
+                }
                 if input.len() < end {
                     invite(socket, output, frame).await?;
                 }
                 while input.len() < end {
                     let room = end - input.len();
+                    grow(socket, &charge, input, end)?;
                     more(socket, input, room).await?;
                 }
-                Ok(Self::Inline(head..end))
+                Ok(Self::inline(head..end, Some(charge)))
             }
             Framing::Chunked => decode(socket, input, output, frame).await,
         }
@@ -74,17 +91,17 @@ impl Body {
 
     /// The bytes; `input` is what [`Body::read`] left.
     pub(super) fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
-        match self {
-            Self::Inline(range) => input.get(range.clone()).unwrap_or_default(),
-            Self::Decoded(bytes, _) => bytes,
+        match &self.place {
+            Place::Inline(range) => input.get(range.clone()).unwrap_or_default(),
+            Place::Decoded(bytes, _) => bytes,
         }
     }
 
     /// Bytes of the input that the request took, head included.
     pub(super) fn consumed(&self) -> usize {
-        match self {
-            Self::Inline(range) => range.end,
-            Self::Decoded(_, consumed) => *consumed,
+        match &self.place {
+            Place::Inline(range) => range.end,
+            Place::Decoded(_, consumed) => *consumed,
         }
     }
 }
@@ -100,6 +117,7 @@ async fn decode(
     let mut decoder = Decoder::new();
     let mut decoded = Vec::new();
     let mut invited = false;
+    let charge = Charge::new(&socket.shard.budget, Of::Transit);
     loop {
         let rest = input.get(head..).unwrap_or_default();
         let progress = match decoder.decode(rest, &mut decoded, most) {
@@ -111,8 +129,13 @@ async fn decode(
                 return Err(BodyError::Refused(answer));
             }
         };
+        let capacity = decoded.capacity();
+        if capacity > WRITE_BYTES_MAX {
+            take(socket, &charge, capacity)?;
+        }
         if progress.done {
-            return Ok(Body::Decoded(decoded, head + progress.consumed));
+            let place = Place::Decoded(decoded, head + progress.consumed);
+            return Ok(Body { place, _charge: Some(charge) });
         }
         // What is decoded is not kept twice.
         input.drain(head..head + progress.consumed);
@@ -122,6 +145,33 @@ async fn decode(
         }
         more(socket, input, READ_BYTES_MAX).await?;
     }
+}
+
+/// Makes room in `input` for the next read of a body that ends at `end`. What fits into a pooled
+/// buffer costs nothing more; above that each step is taken from the budget first.
+fn grow(
+    socket: &Socket,
+    charge: &Charge,
+    input: &mut Vec<u8>,
+    end: usize,
+) -> Result<(), BodyError> {
+    let next = input.len() + (end - input.len()).min(READ_BYTES_MAX);
+    if next <= input.capacity() || end <= WRITE_BYTES_MAX {
+        return Ok(());
+    }
+    let capacity = next.max(2 * input.capacity()).min(end);
+    take(socket, charge, capacity)?;
+    input.reserve_exact(capacity - input.len());
+    Ok(())
+}
+
+/// Takes so many bytes from the budget in place of what `charge` holds.
+fn take(socket: &Socket, charge: &Charge, bytes: usize) -> Result<(), BodyError> {
+    if !charge.admit(bytes as u64) {
+        return Err(no_room(socket, bytes));
+    }
+    socket.shard.relieve_if_due();
+    Ok(())
 }
 
 /// Sends what is waiting, and `100 Continue` where the client waits for it.
@@ -147,6 +197,19 @@ async fn more(socket: &mut Socket, input: &mut Vec<u8>, room: usize) -> Result<(
         }
         _ => Err(BodyError::Gone),
     }
+}
+
+/// The request may come again when others have gone.
+fn no_room(socket: &Socket, bytes: usize) -> BodyError {
+    let shard = &socket.shard;
+    shard.counters.bodies_refused.increment();
+    if shard.may_log() {
+        let transit = shard.budget.transit();
+        warn!(bytes, transit, "a body was refused: there is no room for it in the budget");
+    }
+    let reason = "the server has no room for a body of this size just now";
+    let code = codes::SERVER_ERROR;
+    BodyError::Refused(Answer::error(Status::ServiceUnavailable, None, code, reason))
 }
 
 fn too_large() -> BodyError {

@@ -12,6 +12,7 @@ use crate::http::{chunked, request::Version};
 use crate::limits::{DRAIN_BYTES_MAX, HOT_TIME, LINGER_TIME, READ_BYTES_MAX, WRITE_BYTES_MAX};
 use crate::mcp::jsonrpc::codes;
 use crate::session::ExchangeKey;
+use crate::shard::budget::{Charge, Of};
 use crate::shard::handoff::{Arrived, Letter, Permit};
 use crate::shard::live::{Live, Reader};
 use crate::shard::{Shard, task};
@@ -77,6 +78,12 @@ impl Conn {
     async fn serve(mut self, shard: Rc<Shard>) {
         loop {
             match self.turn(&shard).await {
+                // Pipelined answers leave together, but not without a bound.
+                Next::Go if self.output.len() >= WRITE_BYTES_MAX => {
+                    if self.flush().await.is_err() {
+                        return self.close(&shard);
+                    }
+                }
                 Next::Go => {}
                 Next::Close => return self.close(&shard),
                 Next::Move(target) => return self.hand_over(&shard, target),
@@ -109,6 +116,8 @@ impl Conn {
             Err(BodyError::Refused(answer)) => {
                 answer.write(shard, &frame, true, &mut self.output);
                 shard.counters.refusal(answer.status.code());
+                // What had come of it is of no use any more, and may be much.
+                self.input = Vec::new();
                 return Box::pin(self.linger()).await;
             }
         };
@@ -117,20 +126,24 @@ impl Conn {
             Verb::Post => {
                 let outcome = dispatch::post(shard, &request, body.bytes(&self.input));
                 self.consume(body.consumed());
+                drop(body);
                 self.answer_post(shard, &frame, outcome).await
             }
             Verb::Delete => {
                 self.consume(body.consumed());
+                drop(body);
                 let answer = dispatch::delete(shard, &request);
                 self.answer(shard, &frame, &answer)
             }
             Verb::PostHttpSse => {
                 let answer = dispatch::post_http_sse(shard, &request, body.bytes(&self.input));
                 self.consume(body.consumed());
+                drop(body);
                 self.answer(shard, &frame, &answer)
             }
             Verb::Get | Verb::OpenHttpSse => {
                 self.consume(body.consumed());
+                drop(body);
                 self.answer_get(shard, &frame, &request).await
             }
         };
@@ -282,7 +295,10 @@ impl Conn {
         let mut outcome = outcome;
         loop {
             outcome = match outcome {
-                Outcome::Answer(answer) => return self.answer(shard, frame, &answer),
+                Outcome::Answer(answer) => {
+                    let answer = answer.within_budget(shard);
+                    return self.answer(shard, frame, &answer);
+                }
                 Outcome::Stream(live, stream) => {
                     let attached = live.with(shard, |session, _, _| session.attach_first(stream));
                     return match attached {
@@ -466,7 +482,21 @@ impl Conn {
             return Ok(());
         }
         self.socket.phase(Phase::Answering, None);
+        if self.output.len() > WRITE_BYTES_MAX {
+            return Box::pin(self.flush_large()).await;
+        }
         self.socket.write(&mut self.output).await
+    }
+
+    /// More than a pooled buffer holds is on the shard's account until it is sent.
+    async fn flush_large(&mut self) -> std::io::Result<()> {
+        let shard = &self.socket.shard;
+        let charge = Charge::new(&shard.budget, Of::Transit);
+        charge.set(self.output.capacity() as u64);
+        shard.relieve_if_due();
+        let written = self.socket.write(&mut self.output).await;
+        self.output = Vec::new();
+        written
     }
 
     /// Writes what is left, says that it is the end, and lets the peer read it: closing with

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use tracing::warn;
+
 use crate::http::response::Status;
 use crate::mcp::headers::Accept;
 use crate::mcp::jsonrpc::{self, Envelope, Kind, Malformed, Message, codes};
@@ -53,13 +55,14 @@ pub(super) fn post(shard: &Rc<Shard>, request: &Request, body: &[u8]) -> Outcome
         Message::Batch(all) => all.iter().all(|message| message.kind != Kind::Request),
     };
     let posted = live.with(shard, |session, behind, now| {
+        behind.set_crowded(shard.budget.is_crowded());
         if only_notes && behind.is_full() {
             return None;
         }
         Some(session.handle_post(now, &message, form, behind))
     });
     match posted {
-        None => full().into(),
+        None => full(shard, &live).into(),
         Some(Ok(Posted::Accepted)) => Answer::empty(Status::Accepted).into(),
         Some(Ok(Posted::Exchange(exchange))) => reply(shard, live, exchange),
         Some(Err(refusal)) => {
@@ -80,10 +83,11 @@ pub(super) fn post_http_sse(shard: &Rc<Shard>, request: &Request, body: &[u8]) -
         Err(answer) => return answer,
     };
     let posted = live.with(shard, |session, behind, now| {
+        behind.set_crowded(shard.budget.is_crowded());
         (!behind.is_full()).then(|| session.handle_http_sse_post(now, &message, behind))
     });
     match posted {
-        None => full(),
+        None => full(shard, &live),
         Some(Ok(())) => Answer::empty(Status::Accepted),
         Some(Err(refusal)) => Answer::error(Status::BadRequest, None, refusal.code, refusal.reason),
     }
@@ -101,7 +105,12 @@ fn malformed(shard: &Rc<Shard>, request: &Request, wrong: &Malformed<'_>) -> Ans
 }
 
 /// Nothing more can be taken for the upstream.
-fn full() -> Answer {
+fn full(shard: &Shard, live: &Live) -> Answer {
+    shard.counters.inputs_refused.increment();
+    if shard.may_log() {
+        let queued = live.queued_bytes();
+        warn!(session = %live.short, queued, "a message was refused: no room before the child");
+    }
     let reason = "the server does not read its input fast enough";
     Answer::error(Status::ServiceUnavailable, None, codes::SERVER_ERROR, reason)
 }

@@ -165,8 +165,16 @@ counters! {
         bytes_read,
         /// Bytes written to clients.
         bytes_written,
-        /// Times the logs of a shard were over their part of the process's budget.
+        /// Times a shard was over its part of the process's budget.
         reliefs,
+        /// Times a session was over its budget.
+        session_reliefs,
+        /// Request bodies refused because there was no room for them in the budget.
+        bodies_refused,
+        /// Answers that became errors because there was no room for them in the budget.
+        answers_refused,
+        /// Calls and notifications refused because their child does not read fast enough.
+        inputs_refused,
         /// Times a producer began to wait for a slow reader.
         pauses,
         /// Readers whose connection was closed because the log's window passed them.

@@ -32,6 +32,12 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// Bytes charged for it.
+    fn bytes(&self) -> u64 {
+        let token = self.token.as_ref().map_or(0, |token| token.len());
+        (size_of::<Self>() + self.id.len() + token) as u64
+    }
+
     /// The earliest instant at which the call times out.
     pub(super) fn timeout(&self) -> Instant {
         self.deadline.min(self.deadline_max)
@@ -77,6 +83,37 @@ pub(super) struct Exchange {
     pub(super) ids: Box<[Box<str>]>,
 }
 
+impl Exchange {
+    /// A reply to requests of these ids, of which none is in flight yet.
+    pub(super) fn new(accept: Accept, batch: bool, ids: Box<[Box<str>]>) -> Self {
+        Self {
+            accept,
+            batch,
+            open: ids.len() as u32,
+            stream: None,
+            started: false,
+            taken: false,
+            answers: Vec::new(),
+            ids,
+        }
+    }
+
+    /// Bytes charged for it, without the answers that it keeps.
+    fn bytes(&self) -> u64 {
+        size_of::<Self>() as u64 + ids_bytes(&self.ids)
+    }
+}
+
+/// Bytes charged for the ids of requests.
+pub(super) fn ids_bytes(ids: &[Box<str>]) -> u64 {
+    ids.iter().map(|id| (size_of::<Box<str>>() + id.len()) as u64).sum()
+}
+
+/// Bytes charged for answers that are kept.
+fn answers_bytes(answers: &[Vec<u8>]) -> u64 {
+    answers.iter().map(|answer| (size_of::<Vec<u8>>() + answer.len()) as u64).sum()
+}
+
 /// A request of the upstream that the client has not answered.
 #[derive(Debug)]
 pub struct Asked {
@@ -89,6 +126,13 @@ pub struct Asked {
     pub(super) deadline: Instant,
 }
 
+impl Asked {
+    /// Bytes charged for it.
+    fn bytes(&self) -> u64 {
+        (size_of::<Self>() + self.id.len()) as u64
+    }
+}
+
 /// A call whose answer is a task: its progress goes on, on the standalone stream, until the task's
 /// terminal status (MCP 2025-11-25, Tasks).
 struct Task {
@@ -97,9 +141,19 @@ struct Task {
     token: Box<str>,
 }
 
+impl Task {
+    /// Bytes charged for it.
+    fn bytes(&self) -> u64 {
+        (size_of::<Self>() + self.id.len() + self.token.len()) as u64
+    }
+}
+
 type ByKey<T> = HashMap<u64, T, BuildHasherDefault<IdHasher>>;
 
 /// Everything in flight in one session.
+///
+/// Invariant: `kept` and `bytes` are what [`Calls::recount`] finds, so whoever adds or takes
+/// something does it through a method of this type.
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) calls: ByKey<Call>,
@@ -109,6 +163,10 @@ pub(super) struct Calls {
     tasks: VecDeque<Task>,
     next_call: CallKey,
     next_asked: u64,
+    /// Bytes charged for answers that are kept because their reply may still become JSON.
+    kept: u64,
+    /// Bytes charged for everything else.
+    bytes: u64,
 }
 
 impl Calls {
@@ -131,8 +189,73 @@ impl Calls {
             deadline_max: now + limits.request_timeout_max,
         };
         let timeout = call.timeout();
+        self.bytes += call.bytes();
         self.calls.insert(key, call);
         (key, timeout)
+    }
+
+    /// Bytes charged for all of it.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes + self.kept
+    }
+
+    /// As [`Calls::bytes`], counted anew.
+    pub(super) fn recount(&self) -> u64 {
+        let calls: u64 = self.calls.values().map(Call::bytes).sum();
+        let asked: u64 = self.asked.values().map(Asked::bytes).sum();
+        let tasks: u64 = self.tasks.iter().map(Task::bytes).sum();
+        let exchanges = self.exchanges.values();
+        let exchanges: u64 = exchanges.map(|e| e.bytes() + answers_bytes(&e.answers)).sum();
+        calls + asked + tasks + exchanges
+    }
+
+    /// The call is no longer in flight.
+    pub(super) fn take_call(&mut self, key: CallKey) -> Option<Call> {
+        let call = self.calls.remove(&key)?;
+        self.bytes -= call.bytes();
+        Some(call)
+    }
+
+    pub(super) fn add_exchange(&mut self, key: ExchangeKey, exchange: Exchange) {
+        self.bytes += exchange.bytes();
+        self.exchanges.insert(key, exchange);
+    }
+
+    /// Forgets an exchange, and the answers that it still keeps.
+    pub(super) fn remove_exchange(&mut self, key: ExchangeKey) {
+        if let Some(exchange) = self.exchanges.remove(&key) {
+            self.bytes -= exchange.bytes();
+            self.kept -= answers_bytes(&exchange.answers);
+        }
+    }
+
+    /// Whether an answer of so many bytes may be kept: of all answers together half of the
+    /// session's budget, and always one.
+    pub(super) fn may_keep(&self, bytes: usize, limits: &Limits) -> bool {
+        self.kept == 0 || self.kept + bytes as u64 <= limits.session_bytes / 2
+    }
+
+    /// Keeps a final answer while the reply may still become JSON.
+    pub(super) fn keep_answer(&mut self, key: ExchangeKey, answer: Vec<u8>) {
+        if let Some(exchange) = self.exchanges.get_mut(&key) {
+            self.kept += answers_bytes(std::slice::from_ref(&answer));
+            exchange.answers.push(answer);
+        }
+    }
+
+    /// The answers that were kept, in the order in which they came.
+    pub(super) fn take_answers(&mut self, key: ExchangeKey) -> Vec<Vec<u8>> {
+        let Some(exchange) = self.exchanges.get_mut(&key) else { return Vec::new() };
+        let answers = std::mem::take(&mut exchange.answers);
+        self.kept -= answers_bytes(&answers);
+        answers
+    }
+
+    /// The request of the upstream is no longer open.
+    pub(super) fn take_asked(&mut self, key: u64) -> Option<Asked> {
+        let asked = self.asked.remove(&key)?;
+        self.bytes -= asked.bytes();
+        Some(asked)
     }
 
     /// The key that the next call will have.
@@ -150,6 +273,7 @@ impl Calls {
         self.next_asked += 1;
         let deadline = now + timeout;
         let asked = Asked { id: id.into(), incarnation, at: (0, 0), deadline };
+        self.bytes += asked.bytes();
         self.asked.insert(self.next_asked, asked);
         (self.next_asked, deadline)
     }
@@ -157,10 +281,14 @@ impl Calls {
     /// The answer to `call` is the task `id`: its token is kept.
     pub(super) fn keep_task(&mut self, call: CallKey, id: &str) {
         let Some(token) = self.calls.get(&call).and_then(|call| call.token.clone()) else { return };
-        if self.tasks.len() == TASKS_MAX {
-            self.tasks.pop_front();
+        if self.tasks.len() == TASKS_MAX
+            && let Some(oldest) = self.tasks.pop_front()
+        {
+            self.bytes -= oldest.bytes();
         }
-        self.tasks.push_back(Task { call, id: id.into(), token });
+        let task = Task { call, id: id.into(), token };
+        self.bytes += task.bytes();
+        self.tasks.push_back(task);
     }
 
     /// The client's progress token of a task that was started by `call`.
@@ -170,7 +298,12 @@ impl Calls {
 
     /// The task `id` has come to its end.
     pub(super) fn end_task(&mut self, id: &str) {
-        self.tasks.retain(|task| *task.id != *id);
+        let bytes = &mut self.bytes;
+        self.tasks.retain(|task| {
+            let ended = *task.id == *id;
+            *bytes -= if ended { task.bytes() } else { 0 };
+            !ended
+        });
     }
 
     /// The newest call in flight.

@@ -98,12 +98,12 @@ impl Session {
         if exchange.open > 0 {
             return if self.ended.is_some() { Reply::Gone } else { Reply::Pending };
         }
-        let mut answers = std::mem::take(&mut exchange.answers);
-        let batch = exchange.batch;
-        if let Some(unused) = exchange.stream {
+        let (batch, unused) = (exchange.batch, exchange.stream);
+        let mut answers = self.calls.take_answers(key);
+        if let Some(unused) = unused {
             self.streams.remove_unused(unused);
         }
-        self.calls.exchanges.remove(&key);
+        self.calls.remove_exchange(key);
         // Nothing is the answer where every request was cancelled: JSON-RPC has no empty array.
         if !batch || answers.is_empty() {
             return Reply::Json(answers.pop().unwrap_or_default());
@@ -119,7 +119,7 @@ impl Session {
         if let Some(exchange) = self.calls.exchanges.get_mut(&key) {
             exchange.taken = true;
             if exchange.open == 0 {
-                self.calls.exchanges.remove(&key);
+                self.calls.remove_exchange(key);
             }
         }
     }
@@ -127,7 +127,7 @@ impl Session {
     pub(super) fn forget_if_taken(&mut self, key: ExchangeKey) {
         let done = |exchange: &Exchange| exchange.taken && exchange.open == 0;
         if self.calls.exchanges.get(&key).is_some_and(done) {
-            self.calls.exchanges.remove(&key);
+            self.calls.remove_exchange(key);
         }
     }
 
@@ -169,7 +169,7 @@ impl Session {
         let any = !ids.is_empty();
         if any {
             let exchange = Exchange::new(form.accept, batch, ids);
-            self.calls.exchanges.insert(key, exchange);
+            self.calls.add_exchange(key, exchange);
             if form.answers == Answers::Sse || !form.accept.json {
                 self.start(now, key);
             }
@@ -240,7 +240,7 @@ impl Session {
         upstream: &mut impl Upstream,
     ) {
         let key = message.id.and_then(|id| id.parse::<u64>().ok());
-        let asked = key.and_then(|key| self.calls.asked.remove(&key));
+        let asked = key.and_then(|key| self.calls.take_asked(key));
         if let Some(asked) = asked {
             upstream.answer(self, now, &asked, Ok(message));
         }
@@ -249,20 +249,5 @@ impl Session {
     fn newest_with_id(&self, id: &str) -> Option<CallKey> {
         let calls = self.calls.calls.iter();
         calls.filter(|(_, call)| jsonrpc::same_id(&call.id, id)).map(|(&key, _)| key).max()
-    }
-}
-
-impl Exchange {
-    fn new(accept: Accept, batch: bool, ids: Box<[Box<str>]>) -> Self {
-        Self {
-            accept,
-            batch,
-            open: ids.len() as u32,
-            stream: None,
-            started: false,
-            taken: false,
-            answers: Vec::new(),
-            ids,
-        }
     }
 }

@@ -34,8 +34,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::http::sse;
-use crate::limits::{Limits, WRITE_BYTES_MAX};
+use crate::limits::{COMMENT_BYTES_MAX, Limits, WRITE_BYTES_MAX};
 use crate::mcp::event_id::Token;
 use crate::mcp::revision::{self, Revision};
 use crate::mcp::session_id::SessionId;
@@ -78,6 +77,10 @@ pub struct Done {
     pub events: u32,
     /// Bytes of them.
     pub event_bytes: u64,
+    /// Times the session was over its budget.
+    pub reliefs: u32,
+    /// Answers that became errors because the session kept too many.
+    pub answers_refused: u32,
 }
 
 /// What a connection's writer does next.
@@ -214,9 +217,20 @@ impl Session {
         self.calls.calls.len()
     }
 
-    /// Bytes charged for its streams: their logs and what is known of them.
+    /// Bytes charged for it: its logs, what is known of its streams, comments that wait, and
+    /// everything in flight, with the answers that are kept.
     pub fn bytes(&self) -> u64 {
-        self.streams.bytes()
+        self.streams.bytes() + self.calls.bytes()
+    }
+
+    /// Whether it holds more than it may.
+    pub fn is_over_budget(&self) -> bool {
+        self.bytes() > self.settings.limits.session_bytes
+    }
+
+    /// As [`Session::bytes`], counted anew from everything that is there.
+    pub fn recount(&self) -> u64 {
+        self.streams.recount() + self.calls.recount()
     }
 
     /// One of its streams.
@@ -299,24 +313,25 @@ impl Session {
     /// Keeps a comment for the stream's connection, if there is one. Only the start of a long text:
     /// what is written at once has to fit into one chunk.
     fn comment(&mut self, number: u32, text: &[u8]) {
-        let text = text.get(..WRITE_BYTES_MAX / 4).unwrap_or(text);
-        if let Some(entry) = self.streams.get_mut(number) {
-            entry.stream.comment(WRITE_BYTES_MAX / 4, |out| sse::comment(out, text));
+        let text = text.get(..COMMENT_BYTES_MAX).unwrap_or(text);
+        if self.streams.comment(number, text) {
             self.wake(number);
         }
     }
 
     /// Brings a stream back into its budget; its acknowledgements have just been read.
     pub fn relieve(&mut self, now: Instant, number: u32, upstream: &mut impl Upstream) {
-        if !self.streams.over_budget(number, &self.settings.limits) {
+        let held = self.calls.bytes();
+        if !self.streams.over_budget(number, held, &self.settings.limits) {
             return;
         }
-        self.streams.relieve(now, number, &self.settings.limits, &mut self.effects);
+        self.streams.relieve(now, number, held, &self.settings.limits, &mut self.effects);
         self.fail_unseen(now, upstream);
     }
 
     /// Brings the session down to `most` bytes: the shard holds more than it may.
     pub fn shrink(&mut self, now: Instant, most: u64, upstream: &mut impl Upstream) {
+        let most = most.saturating_sub(self.calls.bytes());
         self.streams.shrink(now, most, &mut self.effects);
         self.fail_unseen(now, upstream);
     }
@@ -358,7 +373,7 @@ impl Session {
 
     /// Asks for relief of a stream that has just grown, where it is due.
     fn relieve_later(&mut self, number: u32) {
-        if self.streams.over_budget(number, &self.settings.limits) {
+        if self.streams.over_budget(number, self.calls.bytes(), &self.settings.limits) {
             self.push_once(Effect::Relieve(number));
         }
     }
@@ -487,6 +502,10 @@ impl Session {
         let before = out.len();
         entry.stream.poll_comments(generation, out);
         let commented = out.len() - before;
+        if commented > 0 {
+            self.streams.handle_comments_gone(commented);
+        }
+        let Some(entry) = self.streams.get_mut(number) else { return Step::Stale };
         let stream = &entry.stream;
         if commented == 0
             && stream.attached() == Some(generation)

@@ -87,7 +87,7 @@ impl Session {
     pub fn attach_first(&mut self, stream: u32) -> Option<Attached> {
         let entry = self.streams.get_mut(stream)?;
         let takeover = Takeover::begin(&mut entry.stream, Start::Fresh).ok()?;
-        takeover.must_close().is_none().then(|| takeover.finish(&mut entry.stream).ok())?
+        takeover.must_close().is_none().then(|| self.streams.attach(stream, takeover)?.ok())?
     }
 
     /// The fenced connection is gone: attach, or find that another has won or the log has moved.
@@ -97,14 +97,12 @@ impl Session {
         takeover: Takeover,
         raw: &[u8],
     ) -> Result<Attached, Option<Refusal>> {
-        let Some(entry) = self.streams.get_mut(stream) else { return Err(None) };
-        match takeover.finish(&mut entry.stream) {
-            Ok(attached) => {
-                entry.planned_close = false;
-                Ok(attached)
+        match self.streams.attach(stream, takeover) {
+            Some(Ok(attached)) => Ok(attached),
+            None | Some(Err(Lost::Superseded)) => Err(None),
+            Some(Err(Lost::Refused(class, number))) => {
+                Err(Some(self.refuse(stream, number, class, raw)))
             }
-            Err(Lost::Superseded) => Err(None),
-            Err(Lost::Refused(class, number)) => Err(Some(self.refuse(stream, number, class, raw))),
         }
     }
 

@@ -1,20 +1,23 @@
 //! The streams of one session, their tokens, their retention and their tombstones.
 
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::time::{Duration, Instant};
 
 use crate::http::sse;
 use crate::limits::{
-    EVENT_OVERHEAD_BYTES, FINISHED_STREAMS_MAX, Limits, REATTACH_BURST, REATTACH_DELAY,
-    TOMBSTONES_MAX,
+    COMMENT_BYTES_MAX, EVENT_OVERHEAD_BYTES, FINISHED_STREAMS_MAX, Limits, REATTACH_BURST,
+    REATTACH_DELAY, TOMBSTONES_MAX, relieved,
 };
 use crate::mcp::event_id::Token;
 use crate::stream::receipt::{Outcome, Ticket};
-use crate::stream::{Generation, Retention, Stream};
+use crate::stream::takeover::Lost;
+use crate::stream::{Attached, Generation, Retention, Stream, Takeover};
 
 use super::Done;
+use super::calls::ids_bytes;
 use super::effect::Effect;
 use super::table::IdHasher;
 
@@ -40,9 +43,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Bytes charged for the stream beside its log.
-    fn overhead(&self) -> u64 {
-        size_of::<Self>() as u64 + ids_bytes(&self.ids)
+    /// Bytes charged for the stream: its log, comments that wait, and what is known of it.
+    fn bytes(&self) -> u64 {
+        let known = size_of::<Self>() as u64 + ids_bytes(&self.ids);
+        known + self.stream.bytes() + self.stream.comment_bytes()
     }
 
     /// Appends the id of event `number`, as the client sees it.
@@ -64,10 +68,6 @@ impl Tombstone {
     fn bytes(&self) -> u64 {
         size_of::<Self>() as u64 + ids_bytes(&self.ids)
     }
-}
-
-fn ids_bytes(ids: &[Box<str>]) -> u64 {
-    ids.iter().map(|id| (size_of::<Box<str>>() + id.len()) as u64).sum()
 }
 
 /// The streams of one session.
@@ -111,7 +111,7 @@ impl Streams {
             reattached: 0,
             reattached_at: None,
         };
-        self.bytes += entry.overhead();
+        self.bytes += entry.bytes();
         self.map.insert(number, Box::new(entry));
         number
     }
@@ -157,13 +157,53 @@ impl Streams {
     /// Forgets a stream that nobody has heard of: its reply became JSON.
     pub(super) fn remove_unused(&mut self, number: u32) {
         if let Some(entry) = self.map.remove(&number) {
-            self.bytes -= entry.overhead() + entry.stream.bytes();
+            self.bytes -= entry.bytes();
         }
     }
 
-    /// Bytes charged for all logs.
+    /// Bytes charged for all streams and tombstones.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// As [`Streams::bytes`], counted anew.
+    pub(super) fn recount(&self) -> u64 {
+        let streams: u64 = self.map.values().map(|entry| entry.bytes()).sum();
+        streams + self.tombstones.iter().map(Tombstone::bytes).sum::<u64>()
+    }
+
+    /// An answer became an error because there was no room to keep it.
+    pub(super) fn count_refused_answer(&mut self) {
+        self.done.answers_refused += 1;
+    }
+
+    /// Keeps a comment for the stream's connection; false where the stream is gone.
+    pub(super) fn comment(&mut self, number: u32, text: &[u8]) -> bool {
+        let Some(entry) = self.map.get_mut(&number) else { return false };
+        let before = entry.stream.comment_bytes();
+        entry.stream.comment(COMMENT_BYTES_MAX, |out| sse::comment(out, text));
+        self.bytes += entry.stream.comment_bytes() - before;
+        true
+    }
+
+    /// So many bytes of comments were handed to a connection.
+    pub(super) fn handle_comments_gone(&mut self, bytes: usize) {
+        self.bytes -= bytes as u64;
+    }
+
+    /// The last step of a take-over: classify and attach. None where the stream is gone.
+    pub(super) fn attach(
+        &mut self,
+        number: u32,
+        takeover: Takeover,
+    ) -> Option<Result<Attached, Lost>> {
+        let entry = self.map.get_mut(&number)?;
+        // Comments were the old connection's.
+        let before = entry.stream.comment_bytes();
+        let attached = takeover.finish(&mut entry.stream);
+        self.bytes -= before - entry.stream.comment_bytes();
+        entry.planned_close &= attached.is_err();
+        Some(attached)
     }
 
     pub(super) fn any_attached(&self) -> bool {
@@ -200,48 +240,81 @@ impl Streams {
         }
     }
 
-    /// Whether a stream or the session holds more than it may.
-    pub(super) fn over_budget(&self, number: u32, limits: &Limits) -> bool {
-        self.bytes > limits.session_bytes
+    /// Whether a stream or the session, which holds `held` bytes besides, has more than it may.
+    pub(super) fn over_budget(&self, number: u32, held: u64, limits: &Limits) -> bool {
+        self.bytes + held > limits.session_bytes
             || self.finished.len() > FINISHED_STREAMS_MAX
             || self.get(number).is_some_and(|e| e.stream.over_budget(&keep(number, limits)))
     }
 
-    /// Brings the stream and then the session back into their budgets.
+    /// Brings the stream back into its budget, and the session well below its own, so that its
+    /// relief, which looks at every stream, is rare however fast they grow.
     pub(super) fn relieve(
         &mut self,
         now: Instant,
         number: u32,
+        held: u64,
         limits: &Limits,
         effects: &mut VecDeque<Effect>,
     ) {
         self.relieve_stream(now, number, &keep(number, limits), effects);
-        self.shrink(now, limits.session_bytes, effects);
+        self.bury(|streams, _| streams.finished.len() > FINISHED_STREAMS_MAX);
+        if self.bytes + held > limits.session_bytes {
+            self.done.reliefs += 1;
+            let most = relieved(limits.session_bytes).saturating_sub(held);
+            self.shrink(now, most, effects);
+        }
     }
 
-    /// Brings the session down to `most` bytes, in the order of relief: finished streams, oldest
-    /// first; what is confirmed; then the stream that holds most.
+    /// Brings the streams down to `most` bytes, in the order of relief: finished streams, oldest
+    /// first, and their tombstones; what the client has named; what TCP has confirmed; then the
+    /// policy, on the streams that hold most that is not confirmed.
     pub(super) fn shrink(&mut self, now: Instant, most: u64, effects: &mut VecDeque<Effect>) {
-        self.bury(|streams, _| {
-            streams.bytes > most || streams.finished.len() > FINISHED_STREAMS_MAX
-        });
+        self.bury(|streams, _| streams.bytes > most);
         while self.bytes > most && self.drop_tombstone() {}
-        if self.bytes <= most {
-            return;
-        }
-        for number in self.numbers() {
-            self.relieve_confirmed(now, number, effects);
-        }
-        while self.bytes > most {
-            let over = self.bytes - most;
-            let largest = self.map.iter().max_by_key(|(_, entry)| entry.stream.bytes());
-            let Some((&number, entry)) = largest else { break };
-            if entry.stream.bytes() == 0 {
-                // What is left is the open calls' own, which have their own bound.
-                break;
+        for seen in [Stream::named, Stream::confirmed] {
+            if self.bytes > most {
+                self.relieve_seen(now, most, seen, effects);
             }
-            let bytes = entry.stream.bytes().saturating_sub(over);
-            let keep = Retention { bytes, events: u64::MAX, age: None };
+        }
+        if self.bytes > most {
+            self.relieve_unconfirmed(now, most, effects);
+        }
+    }
+
+    /// Drops events up to the one that `seen` gives, of one stream after the other.
+    fn relieve_seen(
+        &mut self,
+        now: Instant,
+        most: u64,
+        seen: impl Fn(&Stream) -> u64,
+        effects: &mut VecDeque<Effect>,
+    ) {
+        for number in self.numbers() {
+            let over = self.bytes.saturating_sub(most);
+            let Some(stream) = self.map.get(&number).map(|entry| &entry.stream) else { continue };
+            if over == 0 {
+                return;
+            }
+            let unseen = stream.tail() - seen(stream).min(stream.tail());
+            let fitting = stream.events_within(stream.bytes().saturating_sub(over));
+            let events = fitting.max(unseen);
+            let keep = Retention { bytes: u64::MAX, events, age: None };
+            self.relieve_stream(now, number, &keep, effects);
+        }
+    }
+
+    /// Nothing that anybody is known to have is left: the window slides, where most waits first.
+    fn relieve_unconfirmed(&mut self, now: Instant, most: u64, effects: &mut VecDeque<Effect>) {
+        let streams = self.map.iter().map(|(&number, e)| (e.stream.bytes(), number));
+        let mut by_bytes: Vec<(u64, u32)> = streams.filter(|&(bytes, _)| bytes > 0).collect();
+        by_bytes.sort_unstable_by_key(|&(bytes, number)| (Reverse(bytes), number));
+        for (bytes, number) in by_bytes {
+            let over = self.bytes.saturating_sub(most);
+            if over == 0 {
+                return;
+            }
+            let keep = Retention { bytes: bytes.saturating_sub(over), events: u64::MAX, age: None };
             self.relieve_stream(now, number, &keep, effects);
         }
     }
@@ -297,7 +370,7 @@ impl Streams {
                 held.push((at, number));
                 continue;
             }
-            self.bytes -= entry.stream.bytes() + entry.overhead();
+            self.bytes -= entry.bytes();
             if self.tombstones.len() == TOMBSTONES_MAX {
                 self.drop_tombstone();
             }
@@ -313,13 +386,6 @@ impl Streams {
         for entry in held.into_iter().rev() {
             self.finished.push_front(entry);
         }
-    }
-
-    fn relieve_confirmed(&mut self, now: Instant, number: u32, effects: &mut VecDeque<Effect>) {
-        let Some(entry) = self.map.get(&number) else { return };
-        let unconfirmed = entry.stream.tail() - entry.stream.confirmed();
-        let keep = Retention { bytes: u64::MAX, events: unconfirmed, age: None };
-        self.relieve_stream(now, number, &keep, effects);
     }
 
     fn relieve_stream(

@@ -284,9 +284,10 @@ fn what_was_taken_is_given_back() {
     let mut bench = Bench::new(limits, "2025-11-25");
     let empty = bench.session.bytes();
     for _ in 0..300 {
-        let (_, call) = bench.dormant(BOTH);
+        let (key, call) = bench.dormant(BOTH);
         bench.write(About::Call(call), "some text");
         bench.answer(call);
+        assert!(matches!(bench.session.reply(key), Reply::Stream(_)));
     }
     assert!(bench.session.bytes() > empty + 300 * 100);
     bench.now += Duration::from_secs(2);

@@ -57,7 +57,7 @@ impl Session {
         hint: usize,
         payload: impl FnOnce(&str, &mut Vec<u8>),
     ) -> bool {
-        let Some(call) = self.calls.calls.remove(&call) else { return false };
+        let Some(call) = self.calls.take_call(call) else { return false };
         self.used = now;
         let key = call.exchange;
         let exchange = self.calls.exchanges.get_mut(&key).expect("a call has its exchange");
@@ -65,8 +65,9 @@ impl Session {
         if !exchange.started && exchange.accept.json && !self.streams.holds_any(exchange.stream) {
             let mut answer = Vec::with_capacity(hint + call.id.len());
             payload(&call.id, &mut answer);
-            exchange.answers.push(answer);
-            if exchange.open == 0 {
+            let last = exchange.open == 0;
+            self.keep_answer(key, &call.id, answer);
+            if last {
                 self.effects.push_back(Effect::Ready(key));
             }
             self.forget_if_taken(key);
@@ -259,7 +260,7 @@ impl Session {
             return exchange.started;
         }
         exchange.started = true;
-        let kept = std::mem::take(&mut exchange.answers);
+        let kept = self.calls.take_answers(key);
         let number = self.stream_of(key);
         for answer in kept {
             self.log(now, number, answer.len(), |out| out.extend_from_slice(&answer));
@@ -273,6 +274,20 @@ impl Session {
         self.calls.calls.get(&call).map(|call| call.exchange)
     }
 
+    /// Keeps an answer, or an error in its place where the session keeps too many already: each of
+    /// a batch may be as large as an event, and none leaves before all are there.
+    fn keep_answer(&mut self, key: ExchangeKey, id: &str, answer: Vec<u8>) {
+        if self.calls.may_keep(answer.len(), &self.settings.limits) {
+            return self.calls.keep_answer(key, answer);
+        }
+        self.streams.count_refused_answer();
+        let mut error = Vec::with_capacity(160 + id.len());
+        let reason = "the answers that wait for others are more than this session may hold";
+        let data = r#"{"reason":"no_room"}"#;
+        jsonrpc::error(&mut error, Some(id), codes::SERVER_ERROR, reason, Some(data));
+        self.calls.keep_answer(key, error);
+    }
+
     pub(super) fn call_keys(&self) -> Vec<CallKey> {
         let mut keys: Vec<CallKey> = self.calls.calls.keys().copied().collect();
         keys.sort_unstable();
@@ -281,7 +296,7 @@ impl Session {
 
     /// A call ends without an answer: the client cancelled it.
     pub(super) fn retire(&mut self, now: Instant, call: CallKey) {
-        let Some(call) = self.calls.calls.remove(&call) else { return };
+        let Some(call) = self.calls.take_call(call) else { return };
         let key = call.exchange;
         if let Some(exchange) = self.calls.exchanges.get_mut(&key) {
             exchange.open -= 1;
@@ -338,7 +353,7 @@ impl Session {
     }
 
     fn take_back(&mut self, now: Instant, key: u64, payload: impl FnOnce(u64, &mut Vec<u8>)) {
-        let Some(asked) = self.calls.asked.remove(&key) else { return };
+        let Some(asked) = self.calls.take_asked(key) else { return };
         let (carrier, _) = asked.at;
         let open = self.stream(carrier).is_some_and(|stream| !stream.is_finished());
         let number = if open { carrier } else { STANDALONE };
@@ -382,7 +397,7 @@ impl Session {
         upstream: &mut impl Upstream,
     ) {
         for key in keys {
-            if let Some(asked) = self.calls.asked.remove(&key) {
+            if let Some(asked) = self.calls.take_asked(key) {
                 upstream.answer(self, now, &asked, Err(reason));
             }
         }

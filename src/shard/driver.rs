@@ -46,7 +46,7 @@ fn run_slices(shard: &Rc<Shard>) -> bool {
     while let Some(work) = shard.next_work() {
         match work {
             Work::Session(live) => live.run(shard),
-            Work::Relief => shard.relieve_logs(),
+            Work::Relief => shard.relieve(),
             Work::Producer(key) => {
                 let more = task::contain("producer", || shard.producers.drain(shard, key));
                 if more == Some(true) {

@@ -10,12 +10,20 @@ use crate::stream::Stream;
 use super::Shard;
 use super::live::Live;
 
-/// Logs one line for each stream of each session of this shard. Acknowledgements are read first,
+/// Logs one line for each session of this shard and each of its streams, and one for the shard. Acknowledgements are read first,
 /// so that what is shown as confirmed is so now.
 pub(super) fn dump(shard: &Rc<Shard>) {
     let sessions = shard.sessions();
     for live in &sessions {
-        let numbers = live.look(|session| session.stream_numbers());
+        let (numbers, calls) = live.look(|s| (s.stream_numbers(), s.open_calls()));
+        info!(
+            session = %live.short,
+            streams = numbers.len(),
+            calls,
+            bytes = live.held_bytes(),
+            queued_bytes = live.queued_bytes(),
+            "where a session stands"
+        );
         for number in numbers {
             live.read_acked(number);
             live.look(|session| {
@@ -25,12 +33,22 @@ pub(super) fn dump(shard: &Rc<Shard>) {
             });
         }
     }
-    let (connections, log_bytes) = (shard.connections().len(), shard.log_bytes());
+    let connections = shard.connections().len();
+    let (budget, counters) = (&shard.budget, &shard.counters);
     info!(
         shard = shard.index,
         sessions = sessions.len(),
         connections,
-        log_bytes,
+        budget_bytes = budget.most(),
+        session_bytes = budget.sessions(),
+        transit_bytes = budget.transit(),
+        pauses = counters.pauses.get(),
+        cuts = counters.cuts.get(),
+        reliefs = counters.reliefs.get(),
+        session_reliefs = counters.session_reliefs.get(),
+        bodies_refused = counters.bodies_refused.get(),
+        answers_refused = counters.answers_refused.get(),
+        inputs_refused = counters.inputs_refused.get(),
         "where a shard stands"
     );
 }

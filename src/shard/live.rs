@@ -25,6 +25,7 @@ use crate::upstream::child::Child;
 use crate::upstream::off_core;
 use crate::upstream::piped::Heard;
 
+use super::budget::{Budget, Charge, Of};
 use super::room::{Room, Wait};
 use super::signal::Signal;
 use super::state::Work;
@@ -65,8 +66,9 @@ pub struct Live {
     tellers: RefCell<HashMap<Ticket, Told, BuildHasherDefault<IdHasher>>>,
     /// Its client does not know of it yet.
     new: Cell<bool>,
-    /// Bytes that the shard has on its account for the session.
-    pub charged: Cell<u64>,
+    /// What the session holds, and what its child has not read, on the shard's account.
+    held: Charge,
+    queued: Charge,
     room: Room,
     /// It is in the shard's list of sessions that produce.
     runnable: Cell<bool>,
@@ -76,7 +78,7 @@ pub struct Live {
 
 impl Live {
     /// A session with what stands behind it; nothing has happened yet.
-    pub fn new(session: Session, behind: Behind, key: u64) -> Self {
+    pub fn new(session: Session, behind: Behind, key: u64, budget: &Rc<Budget>) -> Self {
         let short = session.id().short();
         Self {
             key,
@@ -90,7 +92,8 @@ impl Live {
             waits: RefCell::default(),
             timer: Timer::default(),
             new: Cell::new(true),
-            charged: Cell::new(0),
+            held: Charge::new(budget, Of::Session),
+            queued: Charge::new(budget, Of::Transit),
             room: Room::default(),
             runnable: Cell::new(false),
             short,
@@ -150,6 +153,8 @@ impl Live {
     ) -> Step {
         let mut session = self.session.borrow_mut();
         let step = session.transmit(stream, generation, offset, out);
+        // Comments that waited are gone.
+        self.held.set(session.bytes());
         while let Some((ticket, outcome)) = session.poll_told() {
             self.tell(ticket, outcome);
         }
@@ -195,10 +200,7 @@ impl Live {
 
     /// Reads the acknowledgements that somebody waits for.
     pub fn sweep(self: &Rc<Self>, shard: &Rc<Shard>) {
-        let streams: Vec<u32> = self.readers.borrow().keys().copied().collect();
-        for stream in streams {
-            self.read_acked(stream);
-        }
+        self.read_all_acked();
         self.with(shard, |session, _, now| session.handle_receipt_timeouts(now));
         if !self.tellers.borrow().is_empty() {
             self.sweep_later(shard);
@@ -400,6 +402,25 @@ impl Live {
     pub fn handle_child_written(&self, bytes: usize) {
         if let Behind::Piped(piped) = &mut *self.behind.borrow_mut() {
             piped.handle_written(bytes);
+            self.queued.set(piped.queued_bytes() as u64);
+        }
+    }
+
+    /// Bytes that its session holds.
+    pub fn held_bytes(&self) -> u64 {
+        self.held.bytes()
+    }
+
+    /// Bytes of lines that its child has not read.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued.bytes()
+    }
+
+    /// Reads what the peers' TCP of all its connections has acknowledged.
+    pub fn read_all_acked(&self) {
+        let streams: Vec<u32> = self.readers.borrow().keys().copied().collect();
+        for stream in streams {
+            self.read_acked(stream);
         }
     }
 
@@ -423,21 +444,41 @@ impl Live {
             let Some((ticket, outcome)) = told else { break };
             self.tell(ticket, outcome);
         }
-        // What an ended session still holds goes with its last connection.
-        if self.look(|session| session.ended().is_none()) {
-            let bytes = self.look(|session| session.bytes());
-            shard.charge(self.charged.replace(bytes), bytes);
-        }
+        self.held.set(self.look(Session::bytes));
+        self.queued.set(self.behind.borrow().queued_bytes() as u64);
+        shard.relieve_if_due();
         let done = self.session.borrow_mut().take_done();
         if done != Done::default() {
-            shard.counters.streams_started.add(done.streams_started.into());
-            shard.counters.streams_finished.add(done.streams_finished.into());
-            shard.counters.events_appended.add(done.events.into());
-            shard.counters.event_bytes_appended.add(done.event_bytes);
+            self.count(shard, &done);
         }
         let timeout = self.session.borrow().timeout();
         if let Some(at) = self.timer.set(timeout) {
             shard.insert_timer(at, TimerKey::Session(self.key));
+        }
+    }
+
+    fn count(&self, shard: &Shard, done: &Done) {
+        shard.counters.streams_started.add(done.streams_started.into());
+        shard.counters.streams_finished.add(done.streams_finished.into());
+        shard.counters.events_appended.add(done.events.into());
+        shard.counters.event_bytes_appended.add(done.event_bytes);
+        shard.counters.session_reliefs.add(done.reliefs.into());
+        shard.counters.answers_refused.add(done.answers_refused.into());
+        if done.reliefs > 0 && shard.may_log() {
+            let bytes = self.held_bytes();
+            info!(session = %self.short, bytes, "a session was over its budget");
+        }
+        if done.answers_refused > 0 && shard.may_log() {
+            warn!(session = %self.short, "an answer was refused: too many wait for others");
+        }
+    }
+
+    /// So many calls found no room before the child.
+    fn count_refused(&self, shard: &Shard, calls: u32) {
+        shard.counters.inputs_refused.add(calls.into());
+        if calls > 0 && shard.may_log() {
+            let queued = self.queued_bytes();
+            warn!(session = %self.short, queued, "a call was refused: no room before the child");
         }
     }
 
@@ -458,7 +499,10 @@ impl Live {
                 }
                 Some(Effect::Close(stream, generation)) => self.cut(shard, stream, generation),
                 Some(Effect::Relieve(stream)) => {
-                    self.read_acked(stream);
+                    match self.look(Session::is_over_budget) {
+                        true => self.read_all_acked(),
+                        false => self.read_acked(stream),
+                    }
                     let mut session = self.session.borrow_mut();
                     session.relieve(now, stream, &mut *self.behind.borrow_mut());
                 }
@@ -489,6 +533,7 @@ impl Live {
                 if piped.poll_spawn() {
                     shard.spawn_child(self);
                 }
+                self.count_refused(shard, piped.take_refused());
                 self.settle_pause(shard, now);
                 let due = piped.timeout();
                 self.run_at(shard, now, due);

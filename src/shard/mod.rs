@@ -5,6 +5,7 @@
 //! ([`wheel`]) and write buffers ([`pool`]) from the shard's own stock.
 
 pub mod boot;
+pub mod budget;
 mod child_link;
 pub mod doorbell;
 mod drain;

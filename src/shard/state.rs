@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,7 @@ use crate::upstream::child::Child;
 use crate::upstream::piped::Piped;
 use crate::upstream::spawner::{CommandSpec, Spawner};
 
+use super::budget::Budget;
 use super::fairness::Yielder;
 use super::handoff::Letter;
 use super::live::Live;
@@ -106,7 +107,7 @@ pub enum Work {
     Session(Rc<Live>),
     /// A producer's ring has something.
     Producer(u64),
-    /// The logs hold more than the shard's part of the process's budget.
+    /// More is held than the shard's part of the process's budget.
     Relief,
 }
 
@@ -139,9 +140,10 @@ pub struct Shard {
     runnable: RefCell<VecDeque<Work>>,
     /// The rings that other threads write through.
     pub producers: Producers,
-    /// Bytes of all logs, and whether their relief is on its way.
-    log_bytes: Cell<u64>,
-    relieving: Cell<bool>,
+    /// Its part of the process's budget of memory.
+    pub budget: Rc<Budget>,
+    /// Sessions that are over and still held by a connection.
+    ended: RefCell<Vec<Weak<Live>>>,
     closing: RefCell<Vec<Child>>,
     give_back: Timer,
     /// Children that are being started.
@@ -164,6 +166,7 @@ impl Shard {
         let now = Instant::now();
         let limits = process.config.limits.clone();
         let overflow = process.config.overflow;
+        let (memory_bytes, shards) = (limits.memory_bytes, process.mailboxes.len() as u64);
         let settings = Rc::new(Settings { limits, key: process.key, overflow });
         Ok(Rc::new(Self {
             index,
@@ -181,8 +184,8 @@ impl Shard {
             sleeps_until: Cell::new(None),
             runnable: RefCell::default(),
             producers: Producers::default(),
-            log_bytes: Cell::new(0),
-            relieving: Cell::new(false),
+            budget: Budget::new(memory_bytes / shards),
+            ended: RefCell::default(),
             closing: RefCell::default(),
             give_back: Timer::default(),
             spawning: Cell::new(0),
@@ -282,21 +285,25 @@ impl Shard {
             }
         };
         let key = self.key();
-        let live = Rc::new(Live::new(session, behind, key));
+        let live = Rc::new(Live::new(session, behind, key, &self.budget));
         self.sessions.borrow_mut().insert(id.random, Rc::clone(&live));
         self.by_key.borrow_mut().insert(key, Rc::clone(&live));
         self.counters.sessions_started.increment();
         Some(live)
     }
 
-    /// The session is over; false where it was already.
-    pub fn remove_session(&self, live: &Live) -> bool {
+    /// The session is over; false where it was already. What it holds goes with its last
+    /// connection.
+    pub fn remove_session(&self, live: &Rc<Live>) -> bool {
         let id = live.look(|session| session.id().random);
         self.by_key.borrow_mut().remove(&live.key);
         if self.sessions.borrow_mut().remove(&id).is_none() {
             return false;
         }
-        self.charge(live.charged.replace(0), 0);
+        let mut ended = self.ended.borrow_mut();
+        ended.retain(|live| live.strong_count() > 0);
+        ended.push(Rc::downgrade(live));
+        drop(ended);
         self.counters.sessions_ended.increment();
         self.process.sessions.fetch_sub(1, Ordering::Relaxed);
         if let Some(at) = self.give_back.set(Instant::now() + GIVE_BACK_AFTER) {
@@ -348,50 +355,42 @@ impl Shard {
     }
 }
 
-/// The budget of the logs.
+/// The budget of memory.
 impl Shard {
-    /// A session's logs have grown or shrunk.
-    pub fn charge(&self, before: u64, after: u64) {
-        let bytes = self.log_bytes.get() + after - before;
-        self.log_bytes.set(bytes);
-        if bytes > self.log_bytes_max() && !self.relieving.replace(true) {
+    /// Something has grown: asks for relief where that is due.
+    pub fn relieve_if_due(&self) {
+        if self.budget.poll_relief() {
             self.add_work(Work::Relief);
         }
     }
 
-    /// Bytes of all logs of this shard.
-    pub fn log_bytes(&self) -> u64 {
-        self.log_bytes.get()
-    }
-
-    /// This shard's part of the process's budget.
-    fn log_bytes_max(&self) -> u64 {
-        self.settings.limits.memory_bytes / self.process.mailboxes.len() as u64
-    }
-
-    /// Brings the logs well below the budget, the largest sessions first, so that this is rare
+    /// Brings what is held well below the budget, the largest sessions first, so that this is rare
     /// however fast they grow.
-    pub(super) fn relieve_logs(self: &Rc<Self>) {
-        let target = self.log_bytes_max() / 8 * 7;
-        let before = self.log_bytes.get();
+    pub(super) fn relieve(self: &Rc<Self>) {
+        let (before, target) = (self.budget.taken(), self.budget.relief_target());
         let mut sessions = self.sessions();
-        sessions.sort_by_key(|live| std::cmp::Reverse(live.charged.get()));
+        sessions.extend(self.ended.borrow().iter().filter_map(Weak::upgrade));
+        sessions.sort_by_key(|live| std::cmp::Reverse(live.held_bytes()));
         let mut shrunk = true;
-        while self.log_bytes.get() > target && shrunk {
+        while self.budget.taken() > target && shrunk {
             shrunk = false;
             for live in &sessions {
-                if self.log_bytes.get() <= target {
+                if self.budget.taken() <= target {
                     break;
                 }
-                let bytes = live.charged.get();
+                let bytes = live.held_bytes();
+                live.read_all_acked();
                 live.with(self, |session, behind, now| session.shrink(now, bytes / 2, behind));
-                shrunk |= live.charged.get() < bytes;
+                shrunk |= live.held_bytes() < bytes;
             }
         }
-        self.relieving.set(false);
+        self.budget.handle_relieved();
         self.counters.reliefs.increment();
-        let after = self.log_bytes.get();
-        warn!(shard = self.index, before, after, "the logs were over their budget of memory");
+        if self.may_log() {
+            let after = self.budget.taken();
+            let transit = self.budget.transit();
+            warn!(shard = self.index, before, after, transit, "a shard was over its budget");
+        }
     }
 }
 

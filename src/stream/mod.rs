@@ -155,6 +155,16 @@ impl Stream {
         self.log.bytes()
     }
 
+    /// Bytes of comments that wait for the connection.
+    pub fn comment_bytes(&self) -> u64 {
+        self.comments.len() as u64
+    }
+
+    /// How many of the newest events fit into so many bytes of log.
+    pub fn events_within(&self, bytes: u64) -> u64 {
+        self.log.tail() + 1 - self.log.floor_for(bytes, u64::MAX)
+    }
+
     /// Bytes logged and not yet handed to the attached connection.
     pub fn unsent_bytes(&self) -> u64 {
         self.log.end() - self.cursor.min(self.log.end())

@@ -24,6 +24,21 @@ impl Behind {
             Self::Piped(piped) => piped.is_full(),
         }
     }
+
+    /// Bytes that wait for the upstream to read them.
+    pub fn queued_bytes(&self) -> usize {
+        match self {
+            Self::InProcess(_) => 0,
+            Self::Piped(piped) => piped.queued_bytes(),
+        }
+    }
+
+    /// Whether the shard has no room for what an upstream does not read at once.
+    pub fn set_crowded(&mut self, crowded: bool) {
+        if let Self::Piped(piped) = self {
+            piped.set_crowded(crowded);
+        }
+    }
 }
 
 impl Upstream for Behind {

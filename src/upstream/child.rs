@@ -35,7 +35,7 @@ use self::lines::{Lines, Piece};
 use self::pumps::{Output, Stdin};
 use self::stderr::StderrLog;
 use super::spawner::{Pipes, Process};
-use crate::limits::Limits;
+use crate::limits::{LINE_OVERHEAD_BYTES, Limits};
 use crate::shard::task;
 
 mod gate;
@@ -58,7 +58,8 @@ pub trait ChildEvents {
     /// A line went over `Limits::event_bytes`: `bytes_so_far` of it had come, `head` is its start
     /// (at most 512 bytes). What follows up to the next newline is thrown away.
     fn line_too_long(&self, bytes_so_far: usize, head: &[u8]);
-    /// So many more bytes of the lines sent were written to the child, or are lost with it.
+    /// So many more bytes of the lines sent were written to the child, or are lost with it; with
+    /// the last byte of each line `LINE_OVERHEAD_BYTES` more.
     fn written(&self, bytes: usize);
     /// The child is gone: its stdout was read to the end, nothing is left of its process group and
     /// it was reaped. `how` is like `exit status 3` or `signal 9`.
@@ -113,7 +114,7 @@ impl Child {
     /// by [`ChildEvents::written`]. After [`Child::close`] they are lost.
     pub fn send(&self, line: Vec<u8>) {
         let shared = &self.handle.shared;
-        let bytes = line.len();
+        let bytes = line.len() + LINE_OVERHEAD_BYTES;
         if shared.lines.unbounded_send(line).is_err() {
             shared.refused.set(shared.refused.get() + bytes);
         }

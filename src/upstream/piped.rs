@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::limits::LINE_OVERHEAD_BYTES;
 use crate::mcp::json;
 use crate::mcp::jsonrpc::{self, Envelope, Kind, Message, codes};
 use crate::mcp::revision;
@@ -73,9 +74,13 @@ pub struct Piped {
     lines: VecDeque<Vec<u8>>,
     /// Lines of the client that wait until a restarted child is set up.
     held: VecDeque<Vec<u8>>,
-    /// Bytes in both queues and in the shell's hands.
+    /// Bytes in both queues and in the shell's hands, with [`LINE_OVERHEAD_BYTES`] for each line.
     queued: usize,
     queued_max: usize,
+    /// The shard has no room for what is not read at once.
+    crowded: bool,
+    /// Calls that were refused because of that or because the queue was full.
+    refused: u32,
     spawn: bool,
     /// Until when a restarted child has to be set up.
     setup_by: Option<Instant>,
@@ -98,6 +103,8 @@ impl Piped {
             held: VecDeque::new(),
             queued: 0,
             queued_max,
+            crowded: false,
+            refused: 0,
             spawn: true,
             setup_by: None,
             kill: false,
@@ -106,7 +113,27 @@ impl Piped {
 
     /// Whether the child's queue is so full that no notification is taken.
     pub fn is_full(&self) -> bool {
-        self.queued >= self.queued_max
+        self.queued > 0 && self.queued >= self.room()
+    }
+
+    /// Bytes that wait for the child to read them.
+    pub fn queued_bytes(&self) -> usize {
+        self.queued
+    }
+
+    /// Whether the shard has no room for what is not read at once: then a call is taken only while
+    /// nothing waits.
+    pub fn set_crowded(&mut self, crowded: bool) {
+        self.crowded = crowded;
+    }
+
+    /// Calls that were refused since this was asked last.
+    pub fn take_refused(&mut self) -> u32 {
+        std::mem::take(&mut self.refused)
+    }
+
+    fn room(&self) -> usize {
+        if self.crowded { 0 } else { self.queued_max }
     }
 
     /// Whether a child should be started now; true once per wish.
@@ -138,7 +165,7 @@ impl Piped {
         self.lines.pop_front()
     }
 
-    /// The shell has written (or lost) so many bytes of lines.
+    /// The shell has written (or lost) so many bytes of lines, counted as in the queue.
     pub fn handle_written(&mut self, bytes: usize) {
         self.queued = self.queued.saturating_sub(bytes);
     }
@@ -335,16 +362,18 @@ impl Piped {
     }
 
     fn queue_now(&mut self, line: Vec<u8>) {
-        self.queued += line.len();
+        self.queued += line.len() + LINE_OVERHEAD_BYTES;
         self.lines.push_back(line);
     }
 
     fn queue(&mut self, line: Vec<u8>) {
-        self.queued += line.len();
+        if matches!(self.state, State::Dead(_)) {
+            return;
+        }
+        self.queued += line.len() + LINE_OVERHEAD_BYTES;
         match self.state {
             State::SettingUp => self.held.push_back(line),
-            State::Dead(_) => self.queued -= line.len(),
-            State::First | State::Again => self.lines.push_back(line),
+            _ => self.lines.push_back(line),
         }
     }
 }
@@ -363,7 +392,8 @@ impl Upstream for Piped {
             session.respond_error(now, call, codes::UPSTREAM_LOST, reason, Some(data));
             return;
         }
-        if self.queued + message.text.len() > self.queued_max {
+        if self.queued > 0 && self.queued + message.text.len() > self.room() {
+            self.refused += 1;
             let reason = "the server does not read its input fast enough";
             let data = format!(r#"{{"limit_bytes":{}}}"#, self.queued_max);
             session.respond_error(now, call, codes::SERVER_ERROR, reason, Some(&data));

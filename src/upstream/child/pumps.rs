@@ -11,6 +11,7 @@ use monoio::net::UnixStream;
 
 use super::ChildEvents;
 use super::gate::Gate;
+use crate::limits::LINE_OVERHEAD_BYTES;
 use crate::sys::borrow::OwnsFd;
 use crate::sys::pipe;
 
@@ -155,8 +156,8 @@ impl Stdin {
         };
         match self.write(end) {
             Ok(bytes) => {
-                self.advance(bytes);
-                self.events.written(bytes);
+                let lines = self.advance(bytes);
+                self.events.written(bytes + lines * LINE_OVERHEAD_BYTES);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -179,19 +180,23 @@ impl Stdin {
         pipe::write_vectored(end.borrow_fd(), &slices[..self.batch.len().min(LINES_PER_WRITE)])
     }
 
-    fn advance(&mut self, bytes: usize) {
+    /// So many bytes are written; returns how many lines that completes.
+    fn advance(&mut self, bytes: usize) -> usize {
         self.offset += bytes;
+        let before = self.batch.len();
         while let Some(first) = self.batch.front()
             && self.offset >= first.len()
         {
             self.offset -= first.len();
             self.batch.pop_front();
         }
+        before - self.batch.len()
     }
 
-    /// Throws the batch away and returns how many bytes of it were not written.
+    /// Throws the batch away and returns how many bytes of it were not written, as they are told.
     fn discard(&mut self) -> usize {
-        let bytes = self.batch.drain(..).map(|line| line.len()).sum::<usize>();
+        let lines = self.batch.drain(..).map(|line| line.len() + LINE_OVERHEAD_BYTES);
+        let bytes = lines.sum::<usize>();
         bytes - std::mem::take(&mut self.offset)
     }
 }
