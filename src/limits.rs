@@ -99,8 +99,9 @@ pub struct Limits {
     pub stream_bytes: u64,
     /// Events of one stream's log.
     pub stream_events: u64,
-    /// Bytes of everything in the process that grows: logs and what else sessions hold, bodies being
-    /// received, answers half sent, lines that children have not read. Each shard has its part.
+    /// Bytes of everything in the process that grows: logs and what else sessions hold, bodies
+    /// being received, answers half sent, lines that children have not read. Each shard has its
+    /// part.
     pub memory_bytes: u64,
     /// Bytes that one session holds: its logs, its streams, its calls and their kept answers.
     pub session_bytes: u64,

@@ -49,7 +49,8 @@ impl Answer {
     }
 
     /// The answer, or an error in its place where a large one finds no room in the shard's budget:
-    /// readers that do not read must not take all of it. What fits into a pooled buffer always does.
+    /// readers that do not read must not take all of it. What fits into a pooled buffer always
+    /// does.
     pub(super) fn within_budget(self, shard: &Shard) -> Self {
         let bytes = self.body.len();
         if bytes <= WRITE_BYTES_MAX || shard.budget.has_room_for(bytes as u64) {

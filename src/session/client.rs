@@ -98,12 +98,9 @@ impl Session {
         if exchange.open > 0 {
             return if self.ended.is_some() { Reply::Gone } else { Reply::Pending };
         }
-        let (batch, unused) = (exchange.batch, exchange.stream);
+        let batch = exchange.batch;
         let mut answers = self.calls.take_answers(key);
-        if let Some(unused) = unused {
-            self.streams.remove_unused(unused);
-        }
-        self.calls.remove_exchange(key);
+        self.forget(key);
         // Nothing is the answer where every request was cancelled: JSON-RPC has no empty array.
         if !batch || answers.is_empty() {
             return Reply::Json(answers.pop().unwrap_or_default());
@@ -118,17 +115,25 @@ impl Session {
     pub fn abandon(&mut self, key: ExchangeKey) {
         if let Some(exchange) = self.calls.exchanges.get_mut(&key) {
             exchange.taken = true;
-            if exchange.open == 0 {
-                self.calls.remove_exchange(key);
-            }
+            self.forget_if_taken(key);
         }
     }
 
     pub(super) fn forget_if_taken(&mut self, key: ExchangeKey) {
         let done = |exchange: &Exchange| exchange.taken && exchange.open == 0;
         if self.calls.exchanges.get(&key).is_some_and(done) {
-            self.calls.remove_exchange(key);
+            self.forget(key);
         }
+    }
+
+    /// An exchange is over. A stream that nobody has heard of goes with it.
+    fn forget(&mut self, key: ExchangeKey) {
+        let exchange = self.calls.exchanges.get(&key);
+        let unused = exchange.filter(|exchange| !exchange.started).and_then(|e| e.stream);
+        if let Some(unused) = unused {
+            self.streams.remove_unused(unused);
+        }
+        self.calls.remove_exchange(key);
     }
 
     fn check_batch(&self, all: &[Envelope<'_>]) -> Result<(), PostRefusal> {

@@ -539,8 +539,8 @@ impl Session {
 
     /// The connection of `generation` is gone; `acked` is its last acknowledged byte count.
     pub fn handle_closed(&mut self, now: Instant, number: u32, generation: Generation, acked: u64) {
-        if let Some(entry) = self.streams.get_mut(number) {
-            entry.stream.handle_closed(generation, acked);
+        if self.streams.get(number).is_some() {
+            self.streams.handle_closed(number, generation, acked);
             self.used = now;
             let expires = self.streams.expires(self.settings.limits.retention);
             let idle = now + self.idle_timeout();

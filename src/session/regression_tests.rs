@@ -72,6 +72,24 @@ fn streams_of_cancelled_calls_are_bounded() {
     assert!(session.stream_numbers().len() <= FINISHED_STREAMS_MAX + 1);
 }
 
+/// Story: a stream was reserved for a call whose client went away; the answer was dropped as JSON,
+/// and the empty stream stayed for the life of its session. Found by the simulator.
+#[test]
+fn a_reserved_stream_of_an_abandoned_call_goes_with_it() {
+    let now = Instant::now();
+    let (mut session, mut upstream) = (session(now), Silent::default());
+    let empty = session.bytes();
+    let call = jsonrpc::parse(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
+    let accept = Accept { json: true, sse: true };
+    let form = ReplyForm { accept, answers: Answers::Json };
+    let posted = session.handle_post(now, &call.expect("a message"), form, &mut upstream);
+    let Ok(Posted::Exchange(key)) = posted else { panic!("{posted:?}") };
+    session.reserve(upstream.newest).expect("it is open");
+    session.abandon(key);
+    session.respond(now, upstream.newest, 2, |_, out| out.extend_from_slice(b"{}"));
+    assert_eq!((session.stream_numbers(), session.bytes()), (vec![STANDALONE], empty));
+}
+
 /// Story: a child died with a question open on its call's stream; the call was answered first,
 /// which finished that stream, and the client was told on another one.
 #[test]

@@ -191,6 +191,16 @@ impl Streams {
         self.bytes -= bytes as u64;
     }
 
+    /// The connection of `generation` is gone; its comments go with it.
+    pub(super) fn handle_closed(&mut self, number: u32, generation: Generation, acked: u64) {
+        let Some(entry) = self.map.get_mut(&number) else { return };
+        entry.stream.handle_closed(generation, acked);
+        if entry.stream.holder().is_none() {
+            self.bytes -= entry.stream.comment_bytes();
+            entry.stream.drop_comments();
+        }
+    }
+
     /// The last step of a take-over: classify and attach. None where the stream is gone.
     pub(super) fn attach(
         &mut self,

@@ -278,7 +278,8 @@ impl Session {
     /// a batch may be as large as an event, and none leaves before all are there.
     fn keep_answer(&mut self, key: ExchangeKey, id: &str, answer: Vec<u8>) {
         if self.calls.may_keep(answer.len(), &self.settings.limits) {
-            return self.calls.keep_answer(key, answer);
+            self.calls.keep_answer(key, answer);
+            return self.relieve_later(STANDALONE);
         }
         self.streams.count_refused_answer();
         let mut error = Vec::with_capacity(160 + id.len());

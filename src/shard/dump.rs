@@ -10,8 +10,8 @@ use crate::stream::Stream;
 use super::Shard;
 use super::live::Live;
 
-/// Logs one line for each session of this shard and each of its streams, and one for the shard. Acknowledgements are read first,
-/// so that what is shown as confirmed is so now.
+/// Logs one line for each session of this shard, for each of its streams, and for the shard.
+/// Acknowledgements are read first, so that what is shown as confirmed is so now.
 pub(super) fn dump(shard: &Rc<Shard>) {
     let sessions = shard.sessions();
     for live in &sessions {

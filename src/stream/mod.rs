@@ -245,6 +245,11 @@ impl Stream {
         }
     }
 
+    /// The connection is gone, and with it whatever waited for it alone.
+    pub fn drop_comments(&mut self) {
+        self.comments = Vec::new();
+    }
+
     /// Asks to be told when event `number` has come as far as `stage`, at the latest by
     /// `deadline`.
     pub fn tell(&mut self, ticket: Ticket, number: u64, stage: Stage, deadline: Instant) {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gapless::limits::Limits;
+use gapless::limits::{LINE_OVERHEAD_BYTES, Limits};
 use gapless::sys::uring;
 use gapless::upstream::child::{Child, ChildEvents};
 use gapless::upstream::spawner::{CommandSpec, Spawner};
@@ -142,7 +142,7 @@ fn lines_go_in_and_come_out_in_order_until_the_child_is_closed() {
         let sent: Vec<String> = (0..1000).map(|at| format!("{{\"n\":{at}}}")).collect();
         let mut bytes = 0;
         for line in &sent {
-            bytes += line.len() + 1;
+            bytes += line.len() + 1 + LINE_OVERHEAD_BYTES;
             child.send(format!("{line}\n").into_bytes());
         }
         heard.lines(sent.len()).await;
@@ -174,7 +174,8 @@ fn five_mebibytes_in_one_line_pass_whole_and_in_pieces() {
         for line in &*heard.lines.borrow() {
             assert!(line.len() == SIZE && line.iter().all(|byte| *byte == b'x'));
         }
-        assert_eq!(heard.written.get(), 2 * (SIZE + 1));
+        let pieces = 1 + line.len().div_ceil(4096);
+        assert_eq!(heard.written.get(), 2 * line.len() + pieces * LINE_OVERHEAD_BYTES);
         child.close();
         end_of(&child).await;
         assert!(heard.too_long.borrow().is_empty());
@@ -285,7 +286,8 @@ fn a_program_that_does_not_exist_and_one_that_exits_at_once_are_told_at_once() {
         end_of(&child).await;
         assert!(began.elapsed() < Duration::from_secs(1), "it took {:?}", began.elapsed());
         assert_eq!(heard.how(), "exit status 3");
-        assert_eq!(heard.written.get(), 100_000, "lost bytes count as done");
+        let counted = 100_000 + LINE_OVERHEAD_BYTES;
+        assert_eq!(heard.written.get(), counted, "lost bytes count as done");
         child.send(b"too late\n".to_vec());
         child.close();
         child.kill();
@@ -302,11 +304,12 @@ fn a_stdin_that_nobody_reads_blocks_neither_the_answers_nor_the_end() {
         }
         heard.lines(2).await;
         let written = heard.written.get();
-        assert!(0 < written && written < 1 << 20, "{written} bytes fit into the pipe");
+        let all = 1024 * (1024 + LINE_OVERHEAD_BYTES);
+        assert!(0 < written && written < all, "{written} bytes fit into the pipe");
         child.close();
         end_of(&child).await;
         assert_eq!(heard.how(), "signal 15");
-        assert_eq!(heard.written.get(), 1 << 20);
+        assert_eq!(heard.written.get(), all);
     });
 }
 
@@ -317,7 +320,7 @@ fn a_closed_stdin_is_not_the_end_but_a_closed_stdout_is() {
         let (child, heard) = start(&spawner, script, &limits()).await;
         heard.lines(1).await;
         child.send(b"nobody reads this\n".to_vec());
-        eventually(|| heard.written.get() == 18).await;
+        eventually(|| heard.written.get() == 18 + LINE_OVERHEAD_BYTES).await;
         end_of(&child).await;
         assert_eq!(heard.texts(), ["ready", "alive"]);
         assert_eq!(heard.how(), "signal 15");
