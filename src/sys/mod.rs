@@ -13,6 +13,7 @@ pub mod atomics;
 pub mod borrow;
 pub mod eventfd;
 pub mod fds;
+pub mod file;
 pub mod leash;
 pub mod listen;
 pub mod memory;
