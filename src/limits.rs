@@ -60,6 +60,19 @@ pub const FINISHED_STREAMS_MAX: usize = 4096;
 pub const LINE_OVERHEAD_BYTES: usize = 64;
 /// Bytes of child stderr kept for the log line of an exit.
 pub const STDERR_TAIL_BYTES: usize = 4 * 1024;
+/// The most shards that may be asked for: more than any machine this is meant for has CPUs.
+pub const SHARDS_MAX: usize = 64;
+/// Segments that each shard's part of the durable log must have room for: the one that is written,
+/// the next one, a spare, and one whose records are being copied out.
+pub const SEGMENTS_MIN: u64 = 4;
+/// Bytes that a record adds to a message at the most, besides its SSE framing and replaced ids.
+pub const RECORD_OVERHEAD_BYTES: u64 = 4 * 1024;
+/// The largest segment, bytes: offsets in it are 32 bits wide.
+pub const SEGMENT_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Bytes of one segment unless told otherwise.
+const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of the durable log unless told otherwise.
+const DATA_BYTES: u64 = 16 * 1024 * 1024 * 1024;
 /// How often an unhealthy re-attach of one stream is allowed before its answer is delayed.
 pub const REATTACH_BURST: u32 = 20;
 /// How long the answer to a too eager re-attach is delayed.
@@ -134,6 +147,14 @@ pub struct Limits {
     pub drain_timeout: Duration,
     /// How long a child may take to exit at each step: after EOF, and after SIGTERM.
     pub child_grace: Duration,
+    /// Bytes of the durable log of the whole process; each shard has its part.
+    pub data_bytes: u64,
+    /// How long an event is kept in the durable log.
+    pub data_age: Duration,
+    /// Bytes of one segment of the durable log.
+    pub segment_bytes: u64,
+    /// Bytes of one stream that are kept in the durable log.
+    pub stream_disk_bytes: u64,
 }
 
 impl Default for Limits {
@@ -162,6 +183,10 @@ impl Default for Limits {
             server_request_timeout: Duration::from_secs(300),
             drain_timeout: Duration::from_secs(10),
             child_grace: Duration::from_secs(2),
+            data_bytes: DATA_BYTES,
+            data_age: Duration::from_secs(24 * 3600),
+            segment_bytes: SEGMENT_BYTES,
+            stream_disk_bytes: 256 * 1024 * 1024,
         }
     }
 }
@@ -179,6 +204,57 @@ impl Limits {
     pub fn check(&self) -> Vec<String> {
         let relations = self.check_sizes().into_iter().chain(self.check_times());
         relations.filter(|(holds, _)| !holds).map(|(_, sentence)| sentence).collect()
+    }
+
+    /// The relations that matter with a data directory, for this many shards; sentences as
+    /// [`Limits::check`] has them.
+    pub fn check_data(&self, shards: usize) -> Vec<String> {
+        let message = self.event_bytes.max(self.body_bytes) as u64 + RECORD_OVERHEAD_BYTES;
+        let least = SEGMENTS_MIN * self.segment_bytes * shards as u64;
+        let relations = [
+            (
+                2 * message <= self.segment_bytes,
+                format!(
+                    "--segment-bytes ({}) must hold the largest message twice: two of \
+                     --event-bytes ({}) and of --body-bytes ({}), with {RECORD_OVERHEAD_BYTES} \
+                     bytes each around it",
+                    self.segment_bytes, self.event_bytes, self.body_bytes
+                ),
+            ),
+            (
+                least <= self.data_bytes,
+                format!(
+                    "--data-bytes ({}) must hold {SEGMENTS_MIN} segments of --segment-bytes ({}) \
+                     for each of {shards} shards, which is {least}",
+                    self.data_bytes, self.segment_bytes
+                ),
+            ),
+            (
+                self.stream_bytes <= self.stream_disk_bytes,
+                format!(
+                    "--stream-bytes ({}) must not exceed --stream-disk-bytes ({}): what a stream \
+                     keeps in memory is on disk too",
+                    self.stream_bytes, self.stream_disk_bytes
+                ),
+            ),
+            (
+                self.stream_disk_bytes <= self.data_bytes / shards as u64,
+                format!(
+                    "--stream-disk-bytes ({}) must not exceed one shard's part of --data-bytes \
+                     ({} for {shards} shards)",
+                    self.stream_disk_bytes, self.data_bytes
+                ),
+            ),
+            (
+                self.retention <= self.data_age,
+                format!(
+                    "--retention ({:?}) must not exceed --data-age ({:?}): what can be resumed \
+                     must still be on disk",
+                    self.retention, self.data_age
+                ),
+            ),
+        ];
+        relations.into_iter().filter(|(holds, _)| !holds).map(|(_, sentence)| sentence).collect()
     }
 
     fn check_sizes(&self) -> [(bool, String); 6] {
@@ -262,6 +338,13 @@ impl Limits {
 /// Bytes that an event's SSE framing adds at the most: `id: `, the id, `\ndata: `, two line ends.
 pub const EVENT_OVERHEAD_BYTES: u64 = 16 + EVENT_ID_BYTES_MAX as u64;
 
+// What nobody has set must not be refused on a large machine.
+const _: () = assert!(SEGMENTS_MIN * SEGMENT_BYTES * SHARDS_MAX as u64 <= DATA_BYTES);
+const _: () = assert!(
+    EVENT_OVERHEAD_BYTES + 2 * RPC_ID_BYTES_MAX as u64 + 64 <= RECORD_OVERHEAD_BYTES,
+    "framing, two replaced ids, and a record's header"
+);
+const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as u64);
 const _: () = assert!(HEAD_BYTES_MAX <= WRITE_BYTES_MAX);
 const _: () = assert!(NOTSENT_LOWAT_BYTES as u64 <= RING_BYTES_MAX);
 const _: () = assert!(PRODUCER_RING_SLOTS.is_power_of_two());

@@ -10,14 +10,18 @@ use tracing_subscriber::EnvFilter;
 use super::flags::{Given, Words};
 use super::limits::BOUNDS;
 use super::{
-    Answers, Config, EnvRule, HttpSsePaths, LogConfig, LogFormat, OnChildExit, Overflow,
-    SHARDS_MAX, UpstreamConfig,
+    Answers, Config, DataConfig, Durability, EnvRule, HttpSsePaths, LogConfig, LogFormat,
+    OnChildExit, Overflow, SHARDS_MAX, UpstreamConfig,
 };
 use crate::auth::origin::OriginPolicy;
 use crate::limits::Limits;
 
 /// The options that mean nothing without a child process.
 const CHILD_OPTIONS: [&str; 5] = ["on-child-exit", "env", "cwd", "stdin-bytes", "child-grace"];
+
+/// The options that mean nothing without a data directory.
+const DATA_OPTIONS: [&str; 5] =
+    ["durability", "data-bytes", "data-age", "segment-bytes", "stream-disk-bytes"];
 
 struct Check<'a> {
     words: &'a Words,
@@ -30,7 +34,7 @@ struct Check<'a> {
 /// Every line that is wrong, in the order of the help; then the relations that do not hold.
 pub(super) fn check(words: &Words) -> Result<Config, Vec<String>> {
     let mut check = Check { words, wrong: Vec::new() };
-    let config = Config {
+    let mut config = Config {
         listen: check.one("listen", LISTEN_DEFAULT, LISTEN_ALLOWED, listen),
         path: check.one("path", "/mcp".to_owned(), PATH_ALLOWED, path),
         http_sse: check.http_sse(),
@@ -56,7 +60,9 @@ pub(super) fn check(words: &Words) -> Result<Config, Vec<String>> {
         },
         limits: check.limits(),
         upstream: check.upstream(),
+        data: None,
     };
+    config.data = check.data(&config);
     if check.wrong.is_empty() { Ok(config) } else { Err(check.wrong) }
 }
 
@@ -127,15 +133,31 @@ impl Check<'_> {
         limits
     }
 
+    fn data(&mut self, config: &Config) -> Option<DataConfig> {
+        if self.words.one("data-dir").is_none() {
+            self.needless(&DATA_OPTIONS, "a data directory: --data-dir DIR");
+            return None;
+        }
+        let dir = self.one("data-dir", None, DIRECTORY_ALLOWED, directory);
+        let durability =
+            self.one("durability", Durability::Process, "process, power or none", durability);
+        // As for the other relations. Where the machine decides how many shards there are, it is
+        // looked at again when they are known.
+        if self.wrong.is_empty() {
+            self.wrong.extend(config.limits.check_data(config.shards.unwrap_or(1)));
+        }
+        Some(DataConfig { dir: dir?, durability })
+    }
+
     fn upstream(&mut self) -> UpstreamConfig {
         match &self.words.command {
             None => {
-                self.no_child_options();
+                self.needless(&CHILD_OPTIONS, "a child process: a COMMAND after --");
                 UpstreamConfig::Builtin
             }
             Some(command) if command.first().is_some_and(|program| !program.is_empty()) => {
                 let env = self.all("env", "NAME or NAME=VALUE", env_rule);
-                let cwd = self.one("cwd", None, "a directory's path", cwd);
+                let cwd = self.one("cwd", None, DIRECTORY_ALLOWED, directory);
                 UpstreamConfig::Stdio { command: command.clone(), env, cwd }
             }
             Some(command) => {
@@ -147,14 +169,10 @@ impl Check<'_> {
     }
 
     /// A variable of the environment may serve several runs; what is typed is meant for this one.
-    fn no_child_options(&mut self) {
-        for option in CHILD_OPTIONS {
+    fn needless(&mut self, options: &[&str], needed: &str) {
+        for option in options {
             if let Some(given) = self.words.one(option).filter(|given| given.is_typed()) {
-                self.wrong.push(format!(
-                    "{} {:?} needs a child process: a COMMAND after --",
-                    given.place(),
-                    given.value
-                ));
+                self.wrong.push(format!("{} {:?} needs {needed}", given.place(), given.value));
             }
         }
     }
@@ -167,6 +185,7 @@ const PATH_ALLOWED: &str =
     "a path that starts with /, has no slash at its end, no query, no %, no space, no . or .. part";
 const ORIGIN_ALLOWED: &str =
     "a web origin, scheme://host or scheme://host:port, such as https://app.example.org";
+const DIRECTORY_ALLOWED: &str = "a directory's path";
 const LEVEL_ALLOWED: &str = "error, warn, info, debug, trace or off, or a filter such as \
                              info,gapless=debug";
 
@@ -234,8 +253,17 @@ fn env_rule(typed: &str) -> Option<EnvRule> {
     })
 }
 
-fn cwd(typed: &str) -> Option<Option<PathBuf>> {
+fn directory(typed: &str) -> Option<Option<PathBuf>> {
     (!typed.is_empty() && !typed.contains('\0')).then(|| Some(PathBuf::from(typed)))
+}
+
+fn durability(typed: &str) -> Option<Durability> {
+    match typed {
+        "process" => Some(Durability::Process),
+        "power" => Some(Durability::Power),
+        "none" => Some(Durability::None),
+        _ => None,
+    }
 }
 
 fn on_child_exit(typed: &str) -> Option<OnChildExit> {
@@ -415,6 +443,65 @@ mod tests {
         for (line, words) in lines.iter().zip(expected) {
             assert!(words.iter().all(|word| line.contains(word)), "{line} lacks {words:?}");
         }
+    }
+
+    #[test]
+    fn a_data_directory_is_read_with_its_level_and_bounds() {
+        assert_eq!(config("serve").data, None);
+        let first = config("serve --data-dir /srv/log");
+        let dir = PathBuf::from("/srv/log");
+        let durability = Durability::Process;
+        assert_eq!(first.data, Some(DataConfig { dir: dir.clone(), durability }));
+        let second = config(
+            "serve --shards 2 --data-dir /srv/log --durability power --data-bytes 1GiB \
+             --data-age 2h --segment-bytes 32MiB --stream-disk-bytes 128MiB",
+        );
+        assert_eq!(second.data, Some(DataConfig { dir, durability: Durability::Power }));
+        let limits = second.limits;
+        assert_eq!((limits.data_bytes, limits.data_age.as_secs()), (1 << 30, 7200));
+        assert_eq!((limits.segment_bytes, limits.stream_disk_bytes), (32 << 20, 128 << 20));
+    }
+
+    #[test]
+    fn what_needs_a_data_directory_says_so() {
+        let lines = errors("serve --durability power --data-bytes 1TiB --data-age 1h");
+        assert_eq!(lines.len(), 3, "{lines:#?}");
+        for (line, option) in lines.iter().zip(["--durability", "--data-bytes", "--data-age"]) {
+            assert!(line.starts_with(option) && line.contains("--data-dir DIR"), "{line}");
+        }
+        let env = [("GAPLESS_DURABILITY", "power"), ("GAPLESS_DATA_DIR", "/srv/log")];
+        let Ok(Command::Serve(config)) = run("serve", &env) else { panic!("refused") };
+        assert_eq!(config.data.unwrap().durability, Durability::Power);
+        let Ok(Command::Serve(config)) = run("serve", &env[..1]) else { panic!("refused") };
+        assert_eq!(config.data, None);
+        let lines = errors("serve --data-dir /srv/log --durability eternal");
+        assert_eq!(lines, ["--durability \"eternal\" is not process, power or none"]);
+    }
+
+    #[test]
+    fn bounds_of_the_disk_that_do_not_fit_together_name_both_flags() {
+        let lines = errors(
+            "serve --shards 4 --data-dir /srv/log --segment-bytes 16MiB --data-bytes 32MiB \
+             --stream-disk-bytes 15MiB --data-age 1m",
+        );
+        let expected: [&[&str]; 5] = [
+            &["--segment-bytes", "--event-bytes", "--body-bytes"],
+            &["--data-bytes", "--segment-bytes", "4 shards"],
+            &["--stream-bytes", "--stream-disk-bytes"],
+            &["--stream-disk-bytes", "--data-bytes", "4 shards"],
+            &["--retention", "--data-age"],
+        ];
+        assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+        for (line, words) in lines.iter().zip(expected) {
+            assert!(words.iter().all(|word| line.contains(word)), "{line} lacks {words:?}");
+        }
+        // Without a directory none of it matters: a large message is no fault.
+        config(
+            "serve --event-bytes 64MiB --stdin-bytes 64MiB --stream-bytes 80MiB \
+                --session-bytes 80MiB -- child",
+        );
+        // What nobody has set fits on the largest machine.
+        config("serve --shards 64 --data-dir /srv/log");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use clap::builder::{OsStringValueParser, Styles, styling::AnsiColor};
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::Usage;
-use super::limits::{ADMISSION, BOUNDS, CHILDREN, LOGS, TIMEOUTS};
+use super::limits::{ADMISSION, BOUNDS, CHILDREN, DATA, LOGS, TIMEOUTS};
 use crate::limits::Limits;
 
 /// What was typed.
@@ -174,6 +174,22 @@ const CHOICES: &[Choice] = &[
         help: "Where the child starts [default: where gapless runs]",
     },
     Choice {
+        name: "data-dir",
+        value_name: "DIR",
+        heading: DATA,
+        repeatable: false,
+        help: "Keep sessions and streams in this directory, so that they outlive the process \
+               [default: none, all in memory]",
+    },
+    Choice {
+        name: "durability",
+        value_name: "LEVEL",
+        heading: DATA,
+        repeatable: false,
+        help: "What an event that a client has seen survives. process: a crash of gapless; power: \
+               a loss of power; none: nothing is promised [default: process]",
+    },
+    Choice {
         name: "log-level",
         value_name: "LEVEL",
         heading: LOGGING,
@@ -208,6 +224,8 @@ Examples:
       Any stdio server, one child for each session
   gapless serve --listen [::1]:9000 --path /tools -- my-server --verbose
       Another address and path; what follows -- goes to the child word for word
+  gapless serve --data-dir /var/lib/gapless -- my-server
+      Sessions and streams outlive a crash or a restart
   gapless serve --retention 1h --idle-timeout 2h --session-bytes 256MiB -- my-server
       Clients may come back for an hour after a call has ended";
 
@@ -222,7 +240,7 @@ fn serve_command() -> clap::Command {
         (bound.heading, option(bound.name, bound.value_name(), help))
     });
     let options: Vec<_> = choices.chain(bounds).collect();
-    let headings = [ENDPOINT, CHILDREN, ADMISSION, LOGS, TIMEOUTS, LOGGING];
+    let headings = [ENDPOINT, CHILDREN, ADMISSION, LOGS, DATA, TIMEOUTS, LOGGING];
     let mut command = clap::Command::new("serve")
         .about("Serve an MCP server over HTTP")
         .override_usage("gapless serve [OPTIONS] [-- COMMAND ARGS...]")

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::limits::Limits;
+use crate::limits::{Limits, SEGMENT_BYTES_MAX};
 
 /// A settable bound.
 pub(super) struct Bound {
@@ -41,6 +41,8 @@ pub(super) const ADMISSION: &str = "Admission";
 pub(super) const LOGS: &str = "Stream logs, in memory (bytes beat age)";
 /// Heading: how long things may take.
 pub(super) const TIMEOUTS: &str = "Timeouts";
+/// Heading: what outlives the process.
+pub(super) const DATA: &str = "Durable log (with a --data-dir)";
 /// Heading: child processes.
 pub(super) const CHILDREN: &str = "Child processes (with a COMMAND)";
 
@@ -190,6 +192,30 @@ pub(super) const BOUNDS: &[Bound] = &[
         heading: CHILDREN,
         help: "How long a child may take to exit: after the end of its stdin, and after SIGTERM",
         field: Field::Time(|l| &mut l.child_grace, NONE),
+    },
+    Bound {
+        name: "data-bytes",
+        heading: DATA,
+        help: "Size of the log on disk, for the whole process; the oldest goes",
+        field: Field::WideSize(|l| &mut l.data_bytes, KIB, 1024 * 1024 * GIB),
+    },
+    Bound {
+        name: "data-age",
+        heading: DATA,
+        help: "How long an event is kept on disk",
+        field: Field::Time(|l| &mut l.data_age, TICK),
+    },
+    Bound {
+        name: "segment-bytes",
+        heading: DATA,
+        help: "Size of one file of the log",
+        field: Field::WideSize(|l| &mut l.segment_bytes, KIB, SEGMENT_BYTES_MAX),
+    },
+    Bound {
+        name: "stream-disk-bytes",
+        heading: DATA,
+        help: "Size of one stream's log on disk; --stream-bytes of it stay in memory",
+        field: Field::WideSize(|l| &mut l.stream_disk_bytes, KIB, 1024 * GIB),
     },
 ];
 

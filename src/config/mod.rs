@@ -18,13 +18,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::limits::Limits;
+pub use crate::limits::SHARDS_MAX;
 
 pub use self::http_sse::HttpSsePaths;
 pub use crate::session::{Answers, Overflow};
 pub use crate::upstream::piped::OnChildExit;
-
-/// The most shards that may be asked for: more than any machine this is meant for has CPUs.
-pub const SHARDS_MAX: usize = 64;
 
 /// What the program was asked to do.
 #[derive(Debug)]
@@ -62,6 +60,28 @@ pub struct Config {
     pub upstream: UpstreamConfig,
     /// What happens to a session whose child process is gone.
     pub on_child_exit: OnChildExit,
+    /// Where the log outlives the process; none keeps everything in memory.
+    pub data: Option<DataConfig>,
+}
+
+/// Where the durable log is, and what it promises. Its bounds are in [`Limits`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataConfig {
+    /// The data directory.
+    pub dir: PathBuf,
+    /// What an event that a client has seen survives.
+    pub durability: Durability,
+}
+
+/// What an event survives once a byte of it has gone to a client (`docs/durability.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// A crash of this program: the event has been handed to the kernel.
+    Process,
+    /// A loss of power: the disk has confirmed the event.
+    Power,
+    /// Nothing is promised; what has come to disk is used.
+    None,
 }
 
 /// Who produces the messages of a session.
