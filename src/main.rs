@@ -29,19 +29,26 @@ fn run() -> i32 {
     }
 }
 
-fn serve(config: Config) -> i32 {
+fn serve(mut config: Config) -> i32 {
     if let Err(error) = boot::hold_signals() {
         return fail(&format!("signals: {error}"));
     }
+    let inherited = match boot::inherit(&mut config) {
+        Ok(inherited) => inherited,
+        Err(reason) => return fail(&reason),
+    };
     let guard = match log::start(&config.log) {
         Ok(guard) => guard,
         Err(error) => return fail(&error.to_string()),
     };
+    if inherited.is_some() {
+        tracing::info!(address = %config.listen, "the listening socket was handed over");
+    }
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
     let path = config.path.clone();
-    let running = match boot::start(config) {
+    let running = match boot::start(config, inherited) {
         Ok(running) => running,
         Err(reason) => {
             drop(guard);

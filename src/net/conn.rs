@@ -212,7 +212,7 @@ impl Conn {
     /// Between requests: a parked read while the next one may follow soon, then only a wait that
     /// holds no buffer.
     async fn wait_for_request(&mut self, shard: &Rc<Shard>) -> Got {
-        if shard.draining.get() {
+        if shard.draining.get() && !self.socket.handle.is_fresh() {
             return Got::End;
         }
         if self.input.capacity() == 0 {

@@ -67,6 +67,11 @@ impl Handle {
         self.leash.reach(with)
     }
 
+    /// Whether nothing has been answered on it yet.
+    pub fn is_fresh(&self) -> bool {
+        self.out.get().written() == 0
+    }
+
     /// Stops the connection for good: its stream belongs to another one.
     pub fn fence(&self) {
         self.fenced.set(true);

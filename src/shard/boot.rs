@@ -64,11 +64,26 @@ pub struct Running {
     drained: Receiver<()>,
 }
 
-/// Starts every shard. When this returns, connections are accepted.
+/// The socket that a service manager handed over (`LISTEN_FDS`), if it did: then `config` says
+/// where that one listens. To be called before any thread is started.
 ///
 /// # Errors
 /// One sentence for the operator.
-pub fn start(config: Config) -> Result<Running, String> {
+pub fn inherit(config: &mut Config) -> Result<Option<OwnedFd>, String> {
+    let told = |error: io::Error| error.to_string();
+    let inherited = listen::inherited().map_err(told)?;
+    if let Some(socket) = &inherited {
+        config.listen = listen::local_addr(socket.as_fd()).map_err(told)?;
+    }
+    Ok(inherited)
+}
+
+/// Starts every shard, on the socket that was handed over where there is one. When this returns,
+/// connections are accepted.
+///
+/// # Errors
+/// One sentence for the operator.
+pub fn start(config: Config, inherited: Option<OwnedFd>) -> Result<Running, String> {
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     fds::cloexec_inherited(&[]).map_err(|error| fail("inherited descriptors", error))?;
     uring::probe().map_err(|unavailable| unavailable.to_string())?;
@@ -78,7 +93,18 @@ pub fn start(config: Config) -> Result<Running, String> {
         warn!(%error, "the limit of open files could not be raised");
     }
     let signals = watch_signals().map_err(|error| fail("signals", error))?;
-    let listeners = listen_all(config.listen, count)?;
+    if config.data.is_some() {
+        let wrong = config.limits.check_data(count);
+        if !wrong.is_empty() {
+            return Err(wrong.join("; "));
+        }
+    }
+    let listeners = match inherited {
+        Some(socket) => {
+            share(&socket, count).map_err(|error| fail("the socket that was handed over", error))?
+        }
+        None => listen_all(config.listen, count)?,
+    };
     let address = listen::local_addr(listeners[0].as_fd())
         .map_err(|error| fail("the address that is listened on", error))?;
     let (drained, all_drained) = mpsc::channel();
@@ -241,6 +267,11 @@ fn listen_all(address: SocketAddr, count: usize) -> Result<Vec<OwnedFd>, String>
         listeners.push(listen::listen(resolved, LISTEN_BACKLOG).map_err(fail)?);
     }
     Ok(listeners)
+}
+
+/// One descriptor a shard of the one socket: whoever is free first accepts.
+fn share(socket: &OwnedFd, count: usize) -> io::Result<Vec<OwnedFd>> {
+    (0..count).map(|_| socket.try_clone()).collect()
 }
 
 /// Reads the signals that mean something on a thread of their own, which never ends. When this

@@ -12,6 +12,9 @@ use crate::session::Ended;
 
 use super::Shard;
 
+/// How long a connection that has just been accepted may take for its first request: its client
+/// has been promised nothing else, and would find it broken for no reason of its own.
+const FIRST_REQUEST_TIME: Duration = Duration::from_millis(500);
 /// How often the drain looks whether calls and connections are done.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long connections may take for their planned close once all calls are answered.
@@ -26,10 +29,11 @@ pub async fn drain(shard: Rc<Shard>, deadline: Instant) {
         return;
     }
     shard.stop_accepting.raise();
-    close_idle(&shard);
+    let first_requests = Instant::now() + FIRST_REQUEST_TIME;
+    close_idle(&shard, first_requests);
     while Instant::now() < deadline && open_calls(&shard) > 0 {
         sleep(LOOK).await;
-        close_idle(&shard);
+        close_idle(&shard, first_requests);
     }
     let unanswered = open_calls(&shard);
     if unanswered > 0 {
@@ -41,7 +45,7 @@ pub async fn drain(shard: Rc<Shard>, deadline: Instant) {
     let end = Instant::now() + CLOSE_TIME;
     while Instant::now() < end && !shard.connections().is_empty() {
         sleep(LOOK).await;
-        close_idle(&shard);
+        close_idle(&shard, first_requests);
     }
     for live in shard.sessions() {
         live.with(&shard, |session, _, now| {
@@ -93,10 +97,12 @@ pub(super) fn kill_children(shard: &Rc<Shard>) {
     shard.process.killed.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Connections between requests end at once.
-fn close_idle(shard: &Rc<Shard>) {
+/// Connections between requests end at once, those that wait for their first one from then on.
+fn close_idle(shard: &Rc<Shard>, first_requests: Instant) {
+    let now = Instant::now();
     for handle in shard.connections() {
-        if matches!(handle.phase.get(), Phase::Idle | Phase::Hot) {
+        let may_stay = handle.is_fresh() && now < first_requests;
+        if matches!(handle.phase.get(), Phase::Idle | Phase::Hot) && !may_stay {
             handle.stop();
         }
     }

@@ -1,4 +1,5 @@
-//! Listening sockets, one per shard on the same address (`SO_REUSEPORT`, socket(7)).
+//! Listening sockets, one per shard on the same address (`SO_REUSEPORT`, socket(7)), or the one
+//! that a service manager holds and hands over ([`inherited`]).
 //!
 //! `SO_REUSEPORT` would let this process silently join the listener of an older process of the
 //! same user and take a share of its connections: [`probe_free`] is called once before the first
@@ -6,7 +7,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::{cvt, sockaddr, tcp};
 
@@ -37,6 +38,53 @@ pub fn probe_free(addr: SocketAddr) -> io::Result<()> {
         };
         io::Error::new(error.kind(), format!("cannot listen on {addr}: {why}"))
     })
+}
+
+/// The listening TCP socket that a service manager handed over (sd_listen_fds(3): `LISTEN_FDS` and
+/// `LISTEN_PID`), non-blocking and close-on-exec; none where nothing was handed to this process.
+///
+/// It is a copy: the socket that was handed over stays open with the process, as it does with the
+/// service manager, so whoever connects while nobody accepts waits in its backlog.
+///
+/// The error is a sentence for the operator: not one socket, or not one that TCP connections are
+/// accepted from.
+pub fn inherited() -> io::Result<Option<OwnedFd>> {
+    let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let mut handed = match sd_notify::listen_fds() {
+        Ok(handed) => handed,
+        Err(error) => return refuse(format!("LISTEN_FDS names no open socket: {error}")),
+    };
+    let Some(first) = handed.next() else { return Ok(None) };
+    if handed.len() > 0 {
+        let count = handed.len() + 1;
+        return refuse(format!("LISTEN_FDS hands over {count} sockets, and one is served"));
+    }
+    // SAFETY: its flags were just set, so it is open, and nothing in this program closes it.
+    let socket = unsafe { BorrowedFd::borrow_raw(first) }.try_clone_to_owned()?;
+    let listens = is_listening(socket.as_fd()).unwrap_or(false);
+    if !listens || local_addr(socket.as_fd()).is_err() {
+        return refuse("what LISTEN_FDS hands over is no listening TCP socket".to_owned());
+    }
+    let listener = std::net::TcpListener::from(socket);
+    listener.set_nonblocking(true)?;
+    Ok(Some(listener.into()))
+}
+
+/// Whether connections can be accepted from a descriptor (`SO_ACCEPTCONN`, socket(7)).
+fn is_listening(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: both pointers are to live locals, and `length` is the size of the first.
+    cvt(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ACCEPTCONN,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(value != 0)
 }
 
 /// The address that a socket is bound to (getsockname(2)).
@@ -72,8 +120,6 @@ fn bound(addr: SocketAddr, share_port: bool) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
     use crate::sys::fds;
 
@@ -102,6 +148,17 @@ mod tests {
 
         drop(foreign);
         probe_free(addr).expect("free again");
+    }
+
+    #[test]
+    fn a_listener_is_told_from_a_connection_and_from_a_file() {
+        let listener = listen(any_port(), 16).expect("bound");
+        assert!(is_listening(listener.as_fd()).expect("a socket"));
+        let addr = local_addr(listener.as_fd()).expect("an address");
+        let connection = std::net::TcpStream::connect(addr).expect("connected");
+        assert!(!is_listening(connection.as_fd()).expect("a socket"));
+        let file = std::fs::File::open("/dev/null").expect("opened");
+        assert!(is_listening(file.as_fd()).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Invariants: every descriptor made here is close-on-exec; every function is one system call, or
 //! a loop over it until it is no longer interrupted, or in [`memory`] a call of the allocator, and
 //! keeps no state; errors are the kernel's, as [`std::io::Error`], except where a human is told
-//! what to do about them ([`uring`], [`listen::probe_free`]).
+//! what to do about them ([`uring`], [`listen::probe_free`], [`listen::inherited`]).
 
 use std::io;
 

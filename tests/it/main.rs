@@ -16,6 +16,7 @@ mod handoff;
 mod http1;
 mod http_sse;
 mod inflight;
+mod inherited;
 mod initialize;
 mod keep_alive;
 mod numbered;

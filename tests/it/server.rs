@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -17,6 +17,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The real binary.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_gapless");
+
+/// Hands the socket that is stdin over to the binary, as sd_listen_fds(3) has it.
+pub const HAND_OVER: &str = "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"";
 
 /// A running server; dropping it kills it.
 pub struct Server {
@@ -63,13 +66,24 @@ impl Server {
 
     /// A child for each session by this command, which is the demo server where it is empty.
     pub fn start_with(flags: &[&str], command: &[&str]) -> Self {
-        Self::launch(Command::new(PROGRAM), flags, command)
+        let mut program = Command::new(PROGRAM);
+        program.stdin(Stdio::null());
+        Self::launch(program, flags, command)
     }
 
     /// As [`Server::start_with`], in a process that may have so many descriptors.
     pub fn with_descriptors(most: u32, flags: &[&str], command: &[&str]) -> Self {
         let mut program = Command::new("sh");
         program.args(["-c", &format!("ulimit -n {most}; exec \"$0\" \"$@\""), PROGRAM]);
+        program.stdin(Stdio::null());
+        Self::launch(program, flags, command)
+    }
+
+    /// As [`Server::start_with`], on a socket that this process keeps open as systemd would.
+    pub fn on_socket(listener: &TcpListener, flags: &[&str], command: &[&str]) -> Self {
+        let copy = listener.try_clone().expect("a copy");
+        let mut program = Command::new("sh");
+        program.args(["-c", HAND_OVER, PROGRAM]).stdin(OwnedFd::from(copy));
         Self::launch(program, flags, command)
     }
 
@@ -83,7 +97,7 @@ impl Server {
         if !command.is_empty() {
             program.arg("--").args(command);
         }
-        program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        program.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = program.spawn().expect("the binary starts");
         let pidfd = pidfd::pidfd_open(process.id()).expect("a descriptor of the process");
         let stderr = BufReader::new(process.stderr.take().expect("stderr is piped"));
