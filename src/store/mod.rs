@@ -4,7 +4,7 @@
 //! ```text
 //! session.append ─▶ stream log (memory)     ─▶ ... waits for `committed` ... ─▶ socket
 //!               └─▶ journal.append (a batch) ─▶ write ─▶ [fdatasync] ─▶ journal.committed
-//! start: segments ─▶ recovery (sessions, streams, where events lie) ─▶ sealed and synced ─▶ journal
+//! start: segments ─▶ recovery (sessions, where events lie) ─▶ sealed and synced ─▶ journal
 //! ```
 //!
 //! Each shard has a log of its own: segments, numbered without a gap, in one folder; a record is of
@@ -28,9 +28,14 @@
 //! * What is not exactly a record of its segment is never an event: a bad place is the torn end of
 //!   the log, or damage, and then the streams that it touches are refused.
 
+pub mod body;
 pub mod directory;
+pub mod epoch;
+#[cfg(test)]
+mod fake_disk;
 pub mod files;
 pub mod journal;
 pub mod meta;
 pub mod record;
+pub mod recovery;
 pub mod segment;

@@ -64,10 +64,8 @@ pub enum BadSegment {
     Short,
     /// No segment, or damage.
     Header,
-    /// Written by another format.
+    /// Another format, which keeps the place of the magic, the version and the checksum.
     Version(u16),
-    /// A segment in the wrong place: of another shard, generation or number.
-    Misplaced,
 }
 
 impl SegmentHeader {
@@ -97,15 +95,15 @@ impl SegmentHeader {
         if bytes[..8] != MAGIC {
             return Err(BadSegment::Header);
         }
+        if checksum(number, &bytes[..CHECKED_BYTES]) != word(CHECKED_BYTES) {
+            return Err(BadSegment::Header);
+        }
         let version = u16::from_le_bytes([bytes[8], bytes[9]]);
         if version != FORMAT_VERSION {
             return Err(BadSegment::Version(version));
         }
-        if word(12) != number {
-            return Err(BadSegment::Misplaced);
-        }
         let level = Level::from_code(bytes[24]).ok_or(BadSegment::Header)?;
-        if checksum(number, &bytes[..CHECKED_BYTES]) != word(CHECKED_BYTES) {
+        if word(12) != number {
             return Err(BadSegment::Header);
         }
         let mut boot_id = [0; 16];
@@ -280,7 +278,7 @@ mod tests {
     fn a_header_reads_back_under_its_own_number_only() {
         let bytes = header().encode();
         assert_eq!(SegmentHeader::decode(&bytes, 0x0605_0403), Ok(header()));
-        assert_eq!(SegmentHeader::decode(&bytes, 1), Err(BadSegment::Misplaced));
+        assert_eq!(SegmentHeader::decode(&bytes, 1), Err(BadSegment::Header));
         assert_eq!(SegmentHeader::decode(&bytes[..63], 1), Err(BadSegment::Short));
         assert_eq!(SegmentHeader::decode(&[0; 64], 1), Err(BadSegment::Header));
     }
@@ -299,6 +297,9 @@ mod tests {
     fn another_format_is_told_from_damage() {
         let mut bytes = header().encode();
         bytes[8] = 2;
+        assert_eq!(SegmentHeader::decode(&bytes, 0x0605_0403), Err(BadSegment::Header));
+        let sum = checksum(0x0605_0403, &bytes[..CHECKED_BYTES]);
+        bytes[CHECKED_BYTES..].copy_from_slice(&sum.to_le_bytes());
         assert_eq!(SegmentHeader::decode(&bytes, 0x0605_0403), Err(BadSegment::Version(2)));
     }
 

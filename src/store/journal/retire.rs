@@ -20,7 +20,7 @@ impl Journal {
             None if is_used => self.filling_since = Some((filling, now)),
             _ => {}
         }
-        self.segments.sealed_below(filling, now);
+        self.segments.sealed_below(self.filling.segment, now);
         self.segments.to_retire(now, bytes_max, age_max)
     }
 
