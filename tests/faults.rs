@@ -118,6 +118,10 @@ impl Copy {
             copy.write("Cargo.lock", &lock);
             copy.write("project.lock", &lock);
         }
+        // A file that was moved since the last run must not stay behind under its old name.
+        if copy.root.join("src").exists() {
+            fs::remove_dir_all(copy.root.join("src")).expect("the old copy goes");
+        }
         MODULES.iter().for_each(|(file, modules)| copy.write(file, modules));
         copy
     }

@@ -491,4 +491,6 @@ impl Stream {
 }
 
 #[cfg(test)]
+mod durable_tests;
+#[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ pub(super) fn attach(stream: &mut Stream, start: Start) -> Attached {
     Takeover::begin(stream, start).expect("admitted").finish(stream).expect("won")
 }
 
-pub(super) fn append(stream: &mut Stream, count: u64) {
+fn append(stream: &mut Stream, count: u64) {
     for _ in 0..count {
         stream.append(Instant::now(), 16, |number, out| {
             out.extend_from_slice(format!("[{number:8}]").as_bytes());

@@ -11,7 +11,7 @@ pub struct Coverage {
 }
 
 /// What every run of the whole suite has to reach besides the classes.
-pub const REQUIRED: [&str; 46] = [
+pub const REQUIRED: [&str; 56] = [
     "partial write",
     "lagging acknowledgement",
     "acknowledged ahead of the completed write",
@@ -44,6 +44,14 @@ pub const REQUIRED: [&str; 46] = [
     "no cursor",
     "superseded",
     "refused after the fence",
+    "chunk paged out",
+    "chunk read",
+    "chunk read too late",
+    "read failed",
+    "read failed too late",
+    "told that it is broken",
+    "event copied",
+    "segment retired",
     "told: logged",
     "told: sent",
     "told: confirmed",
@@ -54,6 +62,8 @@ pub const REQUIRED: [&str; 46] = [
     "told: timed out",
     "pair: take-over during replay",
     "pair: retention during replay",
+    "pair: retention during a read",
+    "pair: take-over during a read",
     "pair: finish while detached",
     "pair: second GET during take-over",
     "pair: acknowledgement in mid-event",

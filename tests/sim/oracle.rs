@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use gapless::stream::resume::Class;
 use gapless::stream::takeover::Lost;
-use gapless::stream::{Attached, Generation, Retention, Start, Stream};
+use gapless::stream::{Attached, Generation, Place, Retention, Seq, Start, Stream};
 
 use crate::check::{same, violated};
 use crate::coverage::Coverage;
+use crate::durable::Durable;
 use crate::receipts::Waits;
 
 /// Bytes of index that the stream charges for each event.
@@ -26,6 +27,14 @@ pub struct Event {
     pub handed: bool,
     /// The peer's TCP has acknowledged its last byte, on any connection.
     pub arrived: bool,
+    /// Where it lies, and the write that put it there.
+    pub place: Option<(Place, Seq)>,
+}
+
+impl Event {
+    pub fn new(data: String, size: u64, at: Instant) -> Self {
+        Self { data, size, at, handed: false, arrived: false, place: None }
+    }
 }
 
 /// An event on the current connection that is not acknowledged.
@@ -51,6 +60,9 @@ pub struct Oracle {
     /// The tail when the reader attached: up to there it replays.
     replay_until: u64,
     unacked: VecDeque<Sent>,
+    /// The write that a record of the end belongs to.
+    pub finish: Option<Seq>,
+    pub durable: Durable,
 }
 
 impl Oracle {
@@ -66,7 +78,7 @@ impl Oracle {
         self.events.get(usize::try_from(number.checked_sub(1)?).ok()?)
     }
 
-    fn event_mut(&mut self, number: u64) -> Option<&mut Event> {
+    pub fn event_mut(&mut self, number: u64) -> Option<&mut Event> {
         self.events.get_mut(usize::try_from(number.checked_sub(1)?).ok()?)
     }
 
@@ -84,8 +96,9 @@ impl Oracle {
             Start::Fresh => Ok(()),
             // The number before the floor is handed out with every announcement of a gap.
             Start::After(number) if number > self.sent_max.max(self.floor - 1) => Err(Class::Ahead),
+            Start::After(number) if number < self.broken() => Err(Class::LogFailed),
             Start::After(number) if number + 1 < self.floor => Err(Class::Truncated),
-            Start::After(number) if self.finished && number == self.tail() => {
+            Start::After(number) if self.is_over() && number == self.tail() => {
                 Err(Class::FinishedSeen)
             }
             Start::After(_) => Ok(()),
@@ -118,6 +131,7 @@ impl Oracle {
 
     /// A connection has attached as [`Oracle::outcome`] said.
     pub fn handle_attached(&mut self, start: Start, at: &Attached) {
+        self.check_committed(at.after);
         if let Start::After(number) = start {
             self.named = self.named.max(number);
         }
@@ -131,6 +145,7 @@ impl Oracle {
 
     /// The current connection was given an event whose last byte is number `end` of its bytes.
     pub fn handle_handed(&mut self, number: u64, end: u64) {
+        self.check_committed(number);
         self.sent = number;
         self.sent_max = self.sent_max.max(number);
         let Some(event) = self.event_mut(number) else {
@@ -186,7 +201,7 @@ impl Oracle {
             bytes -= event.size + INDEX_BYTES;
             floor += 1;
         }
-        floor
+        floor.min(self.committed() + 1)
     }
 
     /// Checks what retention did: the floor is where bytes and count put it, or above that up to
@@ -199,14 +214,10 @@ impl Oracle {
         floor: u64,
     ) {
         let needed = self.floor_needed(keep);
-        let must_cut = self.attached().is_some() && needed > self.head;
-        same("cut", "the reader that is cut", cut, self.holder.filter(|_| must_cut));
-        if must_cut {
-            self.generation += 1;
-        }
+        self.handle_cut(needed, cut);
         let young = |event: &Event| keep.age.is_none_or(|age| event.at + age >= now);
         let oldest_young = self.events.iter().position(young).map_or(self.tail(), |at| at as u64);
-        let mut highest = needed.max(oldest_young + 1);
+        let mut highest = needed.max(oldest_young + 1).min(self.committed() + 1);
         if self.attached().is_some() {
             highest = highest.min(self.head);
         }
@@ -214,7 +225,16 @@ impl Oracle {
         if floor < lowest || floor > highest.max(lowest) {
             violated("floor", format!("{floor} is not in {lowest}..={highest}"));
         }
-        self.floor = floor;
+        self.rise(floor);
+    }
+
+    /// A reader is cut if, and only if, a floor at `floor` passes it.
+    pub fn handle_cut(&mut self, floor: u64, cut: Option<Generation>) {
+        let must_cut = self.attached().is_some() && floor > self.head;
+        same("cut", "the reader that is cut", cut, self.holder.filter(|_| must_cut));
+        if must_cut {
+            self.generation += 1;
+        }
     }
 
     /// Compares everything the stream says about itself.
@@ -222,6 +242,9 @@ impl Oracle {
         same("log", "tail", stream.tail(), self.tail());
         same("log", "finished", stream.is_finished(), self.finished);
         same("floor", "floor", stream.floor(), self.floor);
+        same("committed", "committed", stream.committed(), self.committed());
+        same("committed", "whether the birth is", stream.is_open(), self.durable.is_open());
+        same("broken", "what cannot be read", stream.broken(), self.broken());
         same("fence", "generation", stream.generation(), self.generation);
         same("fence", "the holder", stream.holder(), self.holder);
         same("fence", "the attached connection", stream.attached(), self.attached());

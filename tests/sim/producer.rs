@@ -40,8 +40,9 @@ impl World {
             out.extend_from_slice(encoded.as_bytes());
         });
         same("log", "the number of an accepted event", given, number);
-        let event = Event { data, size, at: now, handed: false, arrived: false };
-        logical.oracle.events.push(event);
+        logical.oracle.events.push(Event::new(data, size, now));
+        self.log(s);
+        let logical = &mut self.streams[s];
         if logical.stream.over_budget(&self.shape.keep) {
             if let (Some(c), true) = (logical.holder, self.rngs.retention.once_in(2)) {
                 self.sweep(c, false);
@@ -58,6 +59,11 @@ impl World {
         }
         logical.stream.finish();
         logical.oracle.finished = true;
+        // The last event says so itself, or a record of its own does.
+        if self.journal.on && self.journal.rng.once_in(2) {
+            logical.stream.handle_finish_logged(self.journal.seq);
+            logical.oracle.finish = Some(self.journal.seq);
+        }
     }
 
     pub fn comment(&mut self, s: usize) {

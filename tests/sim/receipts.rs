@@ -51,7 +51,7 @@ impl Wait {
         let event = oracle.event(self.number);
         let named = self.number <= oracle.named;
         match self.stage {
-            Stage::Logged => event.is_some(),
+            Stage::Logged => self.number <= oracle.committed(),
             Stage::Sent => event.is_some_and(|event| event.handed),
             Stage::Confirmed => named || event.is_some_and(|event| event.arrived),
             Stage::Named => named,

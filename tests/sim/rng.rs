@@ -12,6 +12,7 @@ pub enum Concern {
     Clients,
     Producers,
     Retention,
+    Journal,
 }
 
 /// A splitmix64 generator.

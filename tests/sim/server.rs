@@ -61,6 +61,9 @@ impl World {
         if logical.taking > 0 {
             self.coverage.mark("pair: second GET during take-over");
         }
+        if self.journal.readings.iter().any(|reading| reading.stream == s) {
+            self.coverage.mark("pair: take-over during a read");
+        }
         logical.taking += 1;
         logical.oracle.generation += 1;
         let (generation, old) = (logical.oracle.generation, logical.holder);
@@ -159,6 +162,7 @@ impl World {
     pub fn pump(&mut self, c: usize, chunks: u64, max: u64) {
         let Role::Streaming { stream: s, generation, .. } = self.conns[c].role else { return };
         let (mut batch, mut data) = (Vec::new(), Vec::new());
+        let (mut asked, mut broken) = (None, false);
         let (conn, logical) = (&mut self.conns[c], &mut self.streams[s]);
         if logical.stream.poll_comments(generation, &mut data) {
             chunk(&data, &mut batch);
@@ -184,10 +188,17 @@ impl World {
                     break;
                 }
                 Transmit::Stale => violated("stale", "the current connection is called stale"),
+                Transmit::Load(load) => {
+                    asked = Some(*load);
+                    break;
+                }
+                Transmit::Broken => {
+                    broken = true;
+                    batch.extend_from_slice(b"0\r\n\r\n");
+                    conn.role = Role::Streaming { stream: s, generation, ended: true };
+                    break;
+                }
             }
-        }
-        if batch.is_empty() {
-            return;
         }
         for item in conn.send(batch) {
             let Item::Event { data, end, .. } = item else { continue };
@@ -195,6 +206,14 @@ impl World {
                 Some(Ok(number)) => logical.oracle.handle_handed(number, end),
                 _ => violated("payload", "bytes that were never appended"),
             }
+        }
+        logical.oracle.check_handed(conn.tap.in_mid_event());
+        if broken {
+            self.coverage.mark("told that it is broken");
+            logical.oracle.check_broken();
+        }
+        if let Some(load) = asked {
+            self.ask(s, c, load);
         }
     }
 

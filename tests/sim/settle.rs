@@ -16,6 +16,7 @@ impl World {
         self.shape.keep.bytes = u64::MAX;
         self.shape.keep.events = u64::MAX;
         self.shape.keep.age = None;
+        self.journal.damages = false;
         for c in 0..self.conns.len() {
             if !self.conns[c].peer.dropped {
                 self.drop_conn(c);
@@ -49,6 +50,7 @@ impl World {
                 self.burst(s, 2);
             }
             (0..self.conns.len()).for_each(|c| self.calm_step(c));
+            self.settle_journal();
             self.check();
             let client = &self.clients[k];
             let tail = self.streams[client.stream].oracle.tail();

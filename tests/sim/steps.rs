@@ -16,6 +16,10 @@ pub enum Step {
     Tell(usize),
     TimeOut(usize),
     Relieve(usize),
+    Commit,
+    Spill(usize),
+    AnswerRead(usize),
+    Retire,
     Connect(usize),
     SecondGet(usize),
     Read(usize),
@@ -74,6 +78,12 @@ impl World {
             steps.push(step);
         }
         steps.extend((0..self.reports.len().min(3)).map(|r| (5, Step::Report(r))));
+        if self.journal.on {
+            steps.extend([(25, Step::Commit), (1, Step::Retire)]);
+            steps.extend((0..self.streams.len()).map(|s| (6, Step::Spill(s))));
+            let readings = self.journal.readings.len().min(3);
+            steps.extend((0..readings).map(|r| (20, Step::AnswerRead(r))));
+        }
         for c in 0..self.conns.len() {
             self.possible_on(c, &mut steps);
         }
@@ -141,6 +151,10 @@ impl World {
             Step::Tell(s) => self.tell(s),
             Step::TimeOut(s) => self.time_out(s),
             Step::Relieve(s) => self.relieve(s),
+            Step::Commit => self.commit(false),
+            Step::Spill(s) => self.spill(s),
+            Step::AnswerRead(r) => self.answer_read(r),
+            Step::Retire => self.retire(),
             Step::Connect(k) => self.come_back(k),
             Step::SecondGet(k) => {
                 let cursor = self.choose_cursor(k);
@@ -197,10 +211,7 @@ impl World {
             let session = self.clients[k].session;
             let open = |logical: &Logical| logical.session == session && !logical.oracle.finished;
             let newest = self.streams.iter().rposition(open);
-            let stream = newest.unwrap_or_else(|| {
-                self.streams.push(Logical::new(session));
-                self.streams.len() - 1
-            });
+            let stream = newest.unwrap_or_else(|| self.add_stream(session));
             let client = &mut self.clients[k];
             client.stream = stream;
             client.last = None;

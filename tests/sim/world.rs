@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::coverage::Coverage;
+use crate::journal::Journal;
 use crate::off_core::OffCore;
 use crate::oracle::Oracle;
 use crate::receipts;
@@ -37,9 +38,10 @@ impl Logical {
     pub fn observe(&self) -> impl PartialEq + std::fmt::Debug + use<> {
         let stream = &self.stream;
         let log = (stream.floor(), stream.tail(), stream.bytes(), stream.is_finished());
+        let durable = (stream.committed(), stream.is_open(), stream.broken(), stream.disk_bytes());
         let sending = (stream.sent(), stream.sent_max(), stream.unsent_bytes());
         let delivered = (stream.confirmed(), stream.named());
-        (log, sending, delivered, stream.generation(), stream.holder(), stream.attached())
+        (log, durable, sending, delivered, stream.generation(), stream.holder(), stream.attached())
     }
 
     /// Compares everything after a step.
@@ -156,6 +158,7 @@ pub struct World {
     pub coverage: Coverage,
     pub trace: Trace,
     pub tickets: u64,
+    pub journal: Journal,
 }
 
 impl World {
@@ -164,10 +167,11 @@ impl World {
         let mut rng = Rng::new(seed, Concern::Shape);
         let shape = Shape::draw(&mut rng);
         let mut world = Self::empty(seed, shape);
+        world.journal = Journal::draw(seed);
         for session in 0..rng.between(1, 2) as usize {
             let first = world.streams.len();
             for _ in 0..rng.between(1, 2) {
-                world.streams.push(Logical::new(session));
+                world.add_stream(session);
             }
             for _ in 0..rng.between(1, 2) {
                 let stream = rng.between(first as u64, world.streams.len() as u64 - 1) as usize;
@@ -197,6 +201,7 @@ impl World {
             coverage: Coverage::default(),
             trace: Trace::default(),
             tickets: 0,
+            journal: Journal::none(seed),
         }
     }
 
