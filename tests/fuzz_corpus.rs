@@ -11,6 +11,9 @@ mod check;
 #[path = "sim/coverage.rs"]
 mod coverage;
 #[allow(dead_code, reason = "the simulator uses the rest")]
+#[path = "sim/durable.rs"]
+mod durable;
+#[allow(dead_code, reason = "the simulator uses the rest")]
 #[path = "sim/oracle.rs"]
 mod oracle;
 #[allow(dead_code, reason = "the simulator uses the rest")]

@@ -8,6 +8,8 @@ pub mod properties;
 pub mod check;
 #[path = "../../tests/sim/coverage.rs"]
 pub mod coverage;
+#[path = "../../tests/sim/durable.rs"]
+pub mod durable;
 #[path = "../../tests/sim/oracle.rs"]
 pub mod oracle;
 #[path = "../../tests/sim/receipts.rs"]

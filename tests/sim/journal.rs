@@ -62,11 +62,11 @@ impl Journal {
         }
     }
 
-    /// A journal in every other world; in every eighth it loses records.
+    /// A journal in every other world; in every sixth it loses records.
     pub fn draw(seed: u64) -> Self {
         let mut journal = Self::none(seed);
         journal.on = journal.rng.once_in(2);
-        journal.damages = journal.rng.once_in(4);
+        journal.damages = journal.rng.once_in(3);
         journal
     }
 
@@ -87,7 +87,7 @@ impl Journal {
         }
         let place = Place { segment, offset: self.offset };
         self.offset += length;
-        let damaged = self.damages && self.rng.once_in(40);
+        let damaged = self.damages && self.rng.once_in(15);
         let bytes = bytes.to_vec();
         let record = Record { stream, number, bytes, seq: self.seq, damaged };
         self.segments.entry(segment).or_default().insert(place.offset, record);

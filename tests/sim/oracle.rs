@@ -16,7 +16,7 @@ use crate::durable::Durable;
 use crate::receipts::Waits;
 
 /// Bytes of index that the stream charges for each event.
-const INDEX_BYTES: u64 = 4;
+pub const INDEX_BYTES: u64 = 4;
 
 /// One appended event.
 pub struct Event {

@@ -1,8 +1,14 @@
 //! The steps of the durable log: writes are committed, chunks go and come back, segments leave.
 
+use gapless::stream::log::Load;
+
 use crate::check::{same, violated};
 use crate::journal::Reading;
+use crate::oracle::INDEX_BYTES;
 use crate::world::{Logical, World};
+
+/// The most that the place of one event costs.
+const RUN_BYTES: u64 = 16;
 
 impl World {
     /// A new stream of `session`; its birth is logged like everything else.
@@ -49,16 +55,30 @@ impl World {
         if logical.stream.bytes() < before {
             self.coverage.mark("chunk paged out");
         }
-        let oracle = &logical.oracle;
+        self.check_paged(s);
+    }
+
+    /// What is not certainly on disk is in memory, and what is charged is what is there.
+    fn check_paged(&self, s: usize) {
+        let Logical { oracle, stream, .. } = &self.streams[s];
+        let mut here = 0;
         for number in oracle.floor..=oracle.tail() {
-            if !oracle.is_placed(number) && logical.stream.event(number).is_none() {
-                violated("spill", format!("event {number} is not committed and not in memory"));
+            match stream.event(number) {
+                Some(bytes) => here += bytes.len() as u64,
+                None if oracle.is_placed(number) => (),
+                None => violated("spill", format!("event {number} is only in memory, and gone")),
             }
+        }
+        let kept = oracle.tail() + 1 - oracle.floor;
+        let index = stream.bytes().checked_sub(here + kept * INDEX_BYTES);
+        if index.is_none_or(|runs| runs > (kept + 1) * RUN_BYTES) {
+            let bytes = stream.bytes();
+            violated("charge", format!("{bytes} bytes for {here} of {kept} events"));
         }
     }
 
     /// A writer asks for a chunk.
-    pub fn ask(&mut self, s: usize, conn: usize, load: gapless::stream::log::Load) {
+    pub fn ask(&mut self, s: usize, conn: usize, load: Load) {
         self.journal.check_load(s, &load);
         let oracle = &self.streams[s].oracle;
         let count: u64 = load.extents.iter().map(|extent| extent.count).sum();
@@ -92,6 +112,7 @@ impl World {
         if self.journal.rng.once_in(4) {
             self.journal.readings.push(Reading { stream: s, conn, load });
         }
+        self.check_paged(s);
     }
 
     /// The oldest segment goes: what it has is written once more, or no longer kept.
@@ -113,6 +134,7 @@ impl World {
                 logical.oracle.handle_logged(number, place, seq);
                 self.coverage.mark("event copied");
             }
+            self.check_paged(s);
         }
         self.journal.leave(segment);
         self.coverage.mark("segment retired");

@@ -151,10 +151,6 @@ impl World {
             Step::Tell(s) => self.tell(s),
             Step::TimeOut(s) => self.time_out(s),
             Step::Relieve(s) => self.relieve(s),
-            Step::Commit => self.commit(false),
-            Step::Spill(s) => self.spill(s),
-            Step::AnswerRead(r) => self.answer_read(r),
-            Step::Retire => self.retire(),
             Step::Connect(k) => self.come_back(k),
             Step::SecondGet(k) => {
                 let cursor = self.choose_cursor(k);
@@ -200,8 +196,20 @@ impl World {
                 let max = self.rngs.network.reach(reach);
                 self.conns[c].socket.ack(max);
             }
+            _ => self.take_journal_step(step),
         }
         self.check();
+    }
+
+    /// Takes a step of the durable log.
+    fn take_journal_step(&mut self, step: Step) {
+        match step {
+            Step::Commit => self.commit(false),
+            Step::Spill(s) => self.spill(s),
+            Step::AnswerRead(r) => self.answer_read(r),
+            Step::Retire => self.retire(),
+            _ => unreachable!("a step of something else"),
+        }
     }
 
     /// A client without a stream asks for one.

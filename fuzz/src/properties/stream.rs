@@ -314,13 +314,8 @@ impl World {
         let given = self.stream.append(self.now, event.len(), |_, out| out.extend(event));
         same("log", "the event's number", given, number);
         self.ends.push(self.logged.len());
-        self.oracle.events.push(Event {
-            data: String::new(),
-            size: event.len() as u64,
-            at: self.now,
-            handed: false,
-            arrived: false,
-        });
+        let size = event.len() as u64;
+        self.oracle.events.push(Event::new(String::new(), size, self.now));
     }
 
     fn begin(&mut self, start: Start) {
@@ -381,7 +376,7 @@ impl World {
         } else {
             Transmit::Data(left.len().min(max))
         };
-        same("transmit", "the answer", answer, expected);
+        same("transmit", "the answer", &answer, &expected);
         let length = if let Transmit::Data(length) = answer { length } else { 0 };
         if out != left[..length] {
             violated("suffix", format!("not what follows byte {} of the log", conn.next));

@@ -1,3 +1,4 @@
+use super::runs::Runs;
 use super::*;
 
 fn filled(sizes: &[usize]) -> Log {
@@ -53,4 +54,57 @@ fn the_floor_for_a_budget_is_the_lowest_that_fits() {
     assert_eq!(log.floor_for(1039, u64::MAX), 42);
     assert_eq!(log.floor_for(u64::MAX, 3), 48);
     assert_eq!(log.floor_for(0, 3), 51);
+}
+
+/// Every event, its place moved at random again and again, is still where it was last put.
+#[test]
+fn runs_know_where_each_event_was_last_put() {
+    let lengths: Vec<u64> = (0..40).map(|number| 1 + number % 7).collect();
+    let start_of = |number: u64| lengths.iter().take(number as usize - 1).sum::<u64>();
+    let mut random = 7u64;
+    let mut draw = move |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040);
+        (random >> 33) % below
+    };
+    for _ in 0..200 {
+        let mut runs = Runs::default();
+        let (mut places, mut offset, mut floor) = (Vec::new(), 0, 1);
+        let mut next = |draw: &mut dyn FnMut(u64) -> u64, length: u64| {
+            offset += draw(2) as u32 * 5;
+            let place = Place { segment: draw(3) as u32 / 2, offset };
+            offset += RECORD_HEADER_BYTES + length as u32;
+            place
+        };
+        while places.len() < lengths.len() {
+            let length = lengths[places.len()];
+            places.push(next(&mut draw, length));
+            let newest = places.len() as u64;
+            runs.push(newest, places[places.len() - 1], length);
+            if draw(3) == 0 {
+                let number = floor + draw(newest + 1 - floor);
+                let place = next(&mut draw, lengths[number as usize - 1]);
+                places[number as usize - 1] = place;
+                runs.replace(number, place, newest, start_of);
+            }
+            if draw(9) == 0 {
+                floor += draw(newest + 2 - floor);
+                runs.trim(floor, start_of);
+            }
+            if floor > newest {
+                continue;
+            }
+            let mut found = Vec::new();
+            for extent in runs.extents(floor, newest, start_of) {
+                let mut place = extent.place;
+                for number in extent.first..extent.first + extent.count {
+                    found.push(place);
+                    place = place.after(1, lengths[number as usize - 1]);
+                }
+            }
+            assert_eq!(found, places[floor as usize - 1..]);
+            let in_one: u64 = runs.within(1, newest).map(|(first, last)| last + 1 - first).sum();
+            let expected = found.iter().filter(|place| place.segment == 1).count();
+            assert_eq!(in_one, expected as u64);
+        }
+    }
 }
