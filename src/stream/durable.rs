@@ -65,7 +65,7 @@ impl Stream {
         Self {
             sent_max: log.tail(),
             finished: restored.finished,
-            ring: Ring::empty_at(restored.floor),
+            ring: Ring::empty_at(restored.floor.clamp(1, log.tail() + 1)),
             log,
             ..Self::default()
         }

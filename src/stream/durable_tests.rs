@@ -355,7 +355,8 @@ fn a_restored_stream_with_a_hole_is_broken() {
     with_hole.runs[0].lengths.pop();
     let mut late = restored(5, 20);
     late.floor = 1;
-    for restored in [with_hole, late, Restored { broken: true, ..restored(1, 20) }] {
+    let none = Restored { floor: 0, ..restored(1, 20) };
+    for restored in [with_hole, late, none, Restored { broken: true, ..restored(1, 20) }] {
         let mut stream = Stream::restore(&restored);
         let refused = Takeover::begin(&mut stream, Start::After(10)).err();
         assert_eq!((refused, stream.broken()), (Some(Class::LogFailed), 20));
@@ -366,4 +367,6 @@ fn a_restored_stream_with_a_hole_is_broken() {
         stream.handle_committed(1);
         assert_eq!(send(&mut stream, &at, 0, usize::MAX), event(21));
     }
+    let mut stream = Stream::restore(&Restored { floor: 30, ..restored(1, 20) });
+    assert_eq!((stream.floor(), attach(&mut stream, Start::Fresh).after), (21, 20));
 }

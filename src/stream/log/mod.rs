@@ -11,6 +11,7 @@
 mod chunk;
 mod commits;
 mod disk;
+mod restore;
 mod runs;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,8 @@ use self::chunk::Chunk;
 use self::disk::Disk;
 
 pub use self::commits::Seq;
-pub use self::disk::{Leaving, Load, Restored, RestoredRun};
+pub use self::disk::{Leaving, Load};
+pub use self::restore::{Restored, RestoredRun};
 pub use self::runs::{Extent, Place, RECORD_HEADER_BYTES};
 
 /// Bytes of index that an event costs beside its own.
