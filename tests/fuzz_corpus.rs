@@ -131,6 +131,11 @@ fn stream_holds() {
 }
 
 #[test]
+fn wal_recovery_holds() {
+    replay("wal_recovery");
+}
+
+#[test]
 fn the_corpus_stays_small() {
     let mut bytes = 0;
     for target in &TARGETS {

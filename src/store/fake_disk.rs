@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::body::{SessionBody, StreamBody, StreamId, Transport};
 use super::journal::{Action, Journal};
 use super::record::{Header, Kind};
-use super::recovery::{Recovered, Scanner, Stop};
+use super::recovery::{Recovered, Scanner, Stop, Sure, seal};
 use super::segment::SegmentHeader;
 use crate::mcp::session_id::SessionId;
 use crate::store::journal::Level;
@@ -21,6 +21,8 @@ pub(super) const OTHER_BOOT: [u8; 16] = [2; 16];
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     pub files: BTreeMap<u32, Vec<u8>>,
+    /// The process that writes.
+    pub run: u32,
 }
 
 impl Disk {
@@ -42,6 +44,7 @@ impl Disk {
                     level,
                     boot_id: BOOT,
                     created: u64::from(number),
+                    run: self.run,
                 };
                 let mut file = header.encode().to_vec();
                 file.resize(SEGMENT_BYTES as usize, 0);
@@ -67,7 +70,7 @@ impl Disk {
     }
 
     /// Scans everything, in parts of `part` bytes.
-    pub fn scan(&self, boot_id: [u8; 16], sure: u64, part: usize) -> Result<Recovered, Stop> {
+    pub fn scan(&self, boot_id: [u8; 16], sure: Sure, part: usize) -> Result<Recovered, Stop> {
         let mut scanner = Scanner::new(0, 0, boot_id, sure);
         for (&number, file) in &self.files {
             scanner.begin(number);
@@ -78,7 +81,7 @@ impl Disk {
 
     /// Scans everything, twice where that is asked for.
     pub fn recover(&self, boot_id: [u8; 16]) -> Recovered {
-        match self.scan(boot_id, 0, 4096) {
+        match self.scan(boot_id, Sure::default(), 4096) {
             Err(Stop::Again { sure }) => self.scan(boot_id, sure, 4096).expect("a second scan"),
             recovered => recovered.expect("a scan"),
         }
@@ -86,13 +89,14 @@ impl Disk {
 
     /// What is done before the log is written again.
     pub fn repair(&mut self, recovered: &Recovered) {
+        self.run += 1;
         for number in recovered.discard.iter().rev() {
             self.files.remove(number);
         }
         if let Some(torn) = recovered.torn {
             let file = self.files.get_mut(&torn.segment).expect("the torn segment");
             file.truncate(torn.offset as usize);
-            super::record::push(file, torn.segment, &Header::of_log(Kind::Seal, 0), b"");
+            file.extend_from_slice(&seal(torn));
         }
     }
 }

@@ -195,8 +195,8 @@ pub struct Journal {
 
 /// Appending, and what may be sent.
 impl Journal {
-    /// A log that goes on with segment `first_segment`, above every segment that was ever there;
-    /// `segments` are those of earlier processes, sealed and synced. The first write says so.
+    /// A log that goes on with segment `first_segment`; `segments` are those of earlier processes,
+    /// sealed and synced. The first write says so.
     pub fn new(
         level: Level,
         first_segment: u32,
@@ -334,8 +334,7 @@ impl Journal {
             return;
         }
         self.push_mark();
-        let newest = self.requested.max(self.filling.segment);
-        self.push_of_log(Kind::Clean, u64::from(newest));
+        self.push_of_log(Kind::Clean, 0);
         self.closed = Some(self.filling.seq);
         self.sync_wanted = self.filling.seq;
     }

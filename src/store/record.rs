@@ -37,9 +37,9 @@ pub enum Kind {
     /// Everything before the position `number` (segment << 32 | offset) was on the disk when this
     /// was written.
     Mark = 8,
-    /// Nothing follows in this segment.
+    /// Nothing follows in this segment. Where recovery wrote it, it is a [`Kind::Mark`], too.
     Seal = 9,
-    /// The planned end of a process, which made no segment above `number`.
+    /// The planned end of a process; it seals its segment.
     Clean = 10,
 }
 

@@ -6,15 +6,17 @@
 //! damage exactly where something says that the place had been written completely:
 //!
 //! * a mark behind it, which names what was synced when the mark was written; or
-//! * on the boot on which it was written, any record behind it: one write is under way at a time.
+//! * on the boot on which it was written, any record behind it: one write is under way at a time;
+//! * of a whole segment or its header, any record in it or in a later one: both are durable before
+//!   the first record is written.
 //!
 //! Whatever says so comes later than the place itself. So the scanner does not apply what follows a
 //! doubtful place; where it turns out to be damage, it asks to be run [again](Stop::Again).
 //!
 //! Before the log is written again, in this order, each step durable before the next:
 //! 1. the segments of [`Recovered::discard`] are removed, newest first;
-//! 2. at [`Recovered::torn`] a seal is written and the file is cut off behind it;
-//! 3. every segment from [`Recovered::unsynced_from`] on is synced.
+//! 2. every segment from [`Recovered::unsynced_from`] on is synced;
+//! 3. at [`Recovered::torn`] a [`seal`] is written, and the file is cut off behind it and synced.
 
 mod frames;
 mod index;
@@ -25,7 +27,7 @@ use crate::stream::log::Place;
 
 use super::body::SessionBody;
 use super::epoch::Ending;
-use super::record::{HEADER_BYTES, Header, Kind};
+use super::record::{self, HEADER_BYTES, Header, Kind};
 use super::segment::{
     BadSegment, Kept, SEGMENT_HEADER_BYTES, SegmentHeader, Segments, Slots, position,
 };
@@ -128,6 +130,22 @@ pub struct Recovered {
     pub counts: Counts,
 }
 
+/// What was written completely, whatever it looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sure {
+    /// Everything before this position.
+    pub before: u64,
+    /// The headers of the segments up to this one.
+    pub segment: u32,
+}
+
+impl Sure {
+    fn covers(&self, place: Place) -> bool {
+        let is_before = position(place.segment, place.offset) < self.before;
+        is_before || place.offset == 0 && place.segment <= self.segment
+    }
+}
+
 /// Why there is no [`Recovered`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -135,7 +153,7 @@ pub enum Stop {
     /// knows what is sure.
     Again {
         /// For [`Scanner::new`].
-        sure: u64,
+        sure: Sure,
     },
     /// A segment has another format.
     Version {
@@ -145,6 +163,9 @@ pub enum Stop {
         version: u16,
     },
 }
+
+/// Why there is always a number for the next segment.
+const SEGMENTS: &str = "2^32 segments of one shard";
 
 /// A segment that is being read, or was.
 struct Seen {
@@ -160,8 +181,7 @@ pub struct Scanner {
     shard: u16,
     generation: u32,
     boot_id: [u8; 16],
-    /// Everything before this position was written completely.
-    sure: u64,
+    sure: Sure,
     /// What the marks say was synced.
     synced: u64,
     /// Where the log ends, unless something turns out to be sure behind it.
@@ -170,16 +190,16 @@ pub struct Scanner {
     seen: Vec<Seen>,
     head: Vec<u8>,
     frames: Option<Frames>,
-    /// A planned end was the last that happened, and this is the newest segment of that process.
-    clean: Option<u64>,
+    /// A planned end was the last that happened, in this segment.
+    clean: Option<u32>,
     version: Option<(u32, u16)>,
     counts: Counts,
 }
 
 impl Scanner {
     /// A scanner of the log of `shard` in a directory's `generation`, on the boot `boot_id`;
-    /// `sure` is 0, or what [`Stop::Again`] says.
-    pub fn new(shard: u16, generation: u32, boot_id: [u8; 16], sure: u64) -> Self {
+    /// `sure` is nothing, or what [`Stop::Again`] says.
+    pub fn new(shard: u16, generation: u32, boot_id: [u8; 16], sure: Sure) -> Self {
         Self {
             shard,
             generation,
@@ -272,7 +292,7 @@ impl Scanner {
         if self.doubtful.is_some() {
             return false;
         }
-        let is_sure = position(place.segment, place.offset) < self.sure;
+        let is_sure = self.sure.covers(place);
         if !is_sure {
             self.doubtful = Some(place);
         }
@@ -304,22 +324,23 @@ impl Scanner {
 
     fn handle_record(&mut self, place: Place, header: &Header, length: u32, body: &[u8]) {
         let here = position(place.segment, place.offset);
-        if header.kind == Kind::Mark {
+        if matches!(header.kind, Kind::Mark | Kind::Seal) {
             // Nothing can vouch for what was written after it.
             self.synced = self.synced.max(header.number.min(here));
-            self.sure = self.sure.max(self.synced);
+            self.sure.before = self.sure.before.max(self.synced);
         }
         let seen = self.seen.last_mut().expect("a record is in a segment");
+        self.sure.segment = self.sure.segment.max(place.segment);
         if self.doubtful.is_some() {
             self.counts.discarded += 1;
             if seen.header.is_some_and(|header| header.boot_id == self.boot_id) {
-                self.sure = self.sure.max(here);
+                self.sure.before = self.sure.before.max(here);
             }
             return;
         }
         self.counts.records[header.kind as usize] += 1;
         match header.kind {
-            Kind::Clean => self.clean = Some(header.number),
+            Kind::Clean => self.clean = Some(place.segment),
             Kind::Seal => {}
             _ => self.clean = None,
         }
@@ -335,12 +356,17 @@ impl Scanner {
         if let Some((segment, version)) = self.version {
             return Err(Stop::Version { segment, version });
         }
-        let is_behind = |place: Place| position(place.segment, place.offset) < self.sure;
-        if self.doubtful.is_some_and(is_behind) {
+        if self.doubtful.is_some_and(|place| self.sure.covers(place)) {
             return Err(Stop::Again { sure: self.sure });
         }
         let newest = self.seen.last().map_or(0, |seen| seen.number);
-        let ending = self.ending(newest);
+        let ending = self.ending();
+        // Discarded segments are gone for good: their numbers are free, and a gap would be damage.
+        let next_segment = match self.doubtful {
+            Some(Place { segment, offset: 0 }) => segment.max(1),
+            Some(Place { segment: last, .. }) => last.checked_add(1).expect(SEGMENTS),
+            None => newest.checked_add(1).expect(SEGMENTS),
+        };
         let (discard, segments) = kept(self.seen, self.doubtful);
         let next_slot = self.index.next_slot();
         let (sessions, ended, lost) = self.index.finish();
@@ -353,18 +379,29 @@ impl Scanner {
             discard,
             unsynced_from: (self.synced >> 32) as u32,
             segments,
-            next_segment: newest.checked_add(1).expect("2^32 segments of one shard"),
+            next_segment,
             next_slot,
             counts: self.counts,
         })
     }
 
     /// A segment without a readable header was never written to: its header is synced first.
-    fn ending(&self, newest: u32) -> Option<Ending> {
-        let clean = self.clean.is_some_and(|last| u64::from(newest) <= last);
+    /// A later process that has made a segment may have sent something.
+    fn ending(&self) -> Option<Ending> {
         let header = self.seen.iter().rev().find_map(|seen| seen.header)?;
+        let run_of = |number| self.seen.iter().find(|seen| seen.number == number)?.header;
+        let clean = self.clean.and_then(run_of).is_some_and(|clean| clean.run == header.run);
         Some(Ending { clean, level: header.level, boot_id: header.boot_id })
     }
+}
+
+/// The record that ends the torn segment. It vouches for all that is before it, so that damage
+/// there stays damage when what vouched for it was discarded.
+pub fn seal(torn: Place) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
+    let here = position(torn.segment, torn.offset);
+    record::push(&mut bytes, torn.segment, &Header::of_log(Kind::Seal, here), b"");
+    bytes
 }
 
 /// Whether it is of the log itself, not of a session.

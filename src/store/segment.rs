@@ -55,6 +55,8 @@ pub struct SegmentHeader {
     pub boot_id: [u8; 16],
     /// When it was made, seconds of Unix time.
     pub created: u64,
+    /// The process that made it: the count of starts of the directory.
+    pub run: u32,
 }
 
 /// Why bytes are no segment's header.
@@ -81,6 +83,7 @@ impl SegmentHeader {
         bytes[24] = self.level as u8;
         bytes[32..48].copy_from_slice(&self.boot_id);
         bytes[48..56].copy_from_slice(&self.created.to_le_bytes());
+        bytes[56..60].copy_from_slice(&self.run.to_le_bytes());
         let sum = checksum(self.number, &bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -116,6 +119,7 @@ impl SegmentHeader {
             level,
             boot_id,
             created: u64::from(word(48)) | u64::from(word(52)) << 32,
+            run: word(56),
         })
     }
 }
@@ -271,6 +275,7 @@ mod tests {
             level: Level::Power,
             boot_id: std::array::from_fn(|index| index as u8),
             created: 0x0102_0304_0506_0708,
+            run: 0x0A0B_0C0D,
         }
     }
 

@@ -2,3 +2,4 @@
 
 mod http;
 mod mcp;
+mod store;

@@ -9,6 +9,7 @@ pub mod jsonrpc_splice;
 pub mod request_head;
 pub mod sse_decode;
 pub mod stream;
+pub mod wal_recovery;
 
 use crate::rng::{Concern, Rng};
 
@@ -21,13 +22,14 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     Target { name: "request_head", holds: request_head::holds },
     Target { name: "chunked", holds: chunked::holds },
     Target { name: "sse_decode", holds: sse_decode::holds },
     Target { name: "jsonrpc_splice", holds: jsonrpc_splice::holds },
     Target { name: "event_id", holds: event_id::holds },
     Target { name: "stream", holds: stream::holds },
+    Target { name: "wal_recovery", holds: wal_recovery::holds },
 ];
 
 /// Inputs up to this length are cut at every place, longer ones at a few.
