@@ -23,6 +23,8 @@ mod effect;
 mod overflow;
 #[cfg(test)]
 mod regression_tests;
+#[cfg(test)]
+mod relief_tests;
 mod resume;
 mod streams;
 pub mod table;

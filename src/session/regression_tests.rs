@@ -5,8 +5,8 @@ use crate::mcp::jsonrpc::{self, Envelope, Message, codes};
 
 /// An upstream that takes everything and says nothing.
 #[derive(Default)]
-struct Silent {
-    newest: CallKey,
+pub(super) struct Silent {
+    pub(super) newest: CallKey,
 }
 
 impl Upstream for Silent {
