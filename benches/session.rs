@@ -12,7 +12,9 @@ use gapless::limits::{Limits, WRITE_BYTES_MAX};
 use gapless::mcp::headers::{self, Accept};
 use gapless::mcp::jsonrpc::{self, Message};
 use gapless::mcp::session_id::SessionId;
-use gapless::session::{Answers, Overflow, Posted, Reply, ReplyForm, Session, Settings, Step};
+use gapless::session::{
+    About, Answers, CallKey, Overflow, Posted, Reply, ReplyForm, Session, Settings, Step,
+};
 use gapless::upstream::in_process::InProcess;
 
 const BODY: &str = concat!(
@@ -32,10 +34,9 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new() -> Self {
+    fn new(limits: Limits) -> Self {
         let now = Instant::now();
-        let settings =
-            Rc::new(Settings { limits: Limits::default(), key: [7; 32], overflow: Overflow::Auto });
+        let settings = Rc::new(Settings { limits, key: [7; 32], overflow: Overflow::Auto });
         let id = SessionId::from_random(0, [0x5A; 16]);
         let mut input = b"POST /mcp HTTP/1.1\r\n\
             host: 127.0.0.1:8383\r\n\
@@ -127,7 +128,7 @@ fn requests(c: &mut Criterion) {
     let mut group = c.benchmark_group("request");
     group.throughput(Throughput::Elements(1));
     for (name, answers) in [("echo as JSON", Answers::Json), ("echo as SSE", Answers::Sse)] {
-        let mut fixture = Fixture::new();
+        let mut fixture = Fixture::new(Limits::default());
         group.bench_function(name, |b| {
             b.iter(|| {
                 fixture.serve(answers);
@@ -140,5 +141,40 @@ fn requests(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, requests);
+/// One more event in a session of many open calls whose logs fill its budget.
+fn relief(c: &mut Criterion) {
+    const CALLS: u64 = 500;
+    const SLEEP: &str = concat!(
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"sleep","argument"#,
+        r#"s":{"ms":3600000}}}"#,
+    );
+    let limits = Limits { session_bytes: 8 << 20, stream_bytes: 1 << 20, ..Limits::default() };
+    let mut fixture = Fixture::new(limits);
+    let sleep = jsonrpc::parse(SLEEP.as_bytes()).expect("the constant is one message");
+    for _ in 0..CALLS {
+        assert!(matches!(fixture.post(&sleep, Answers::Sse), Reply::Stream(_)));
+        fixture.settle();
+    }
+    // Keys are counted from 1, which `initialize` had.
+    let calls: Vec<CallKey> = (2..CALLS + 2).collect();
+    assert!(calls.iter().all(|&call| fixture.session.exchange_of(call).is_some()));
+    let event = [b'x'; 1000];
+    let mut turns = calls.iter().cycle();
+    let mut write = |fixture: &mut Fixture| {
+        let about = About::Call(*turns.next().expect("endless"));
+        let (session, now) = (&mut fixture.session, fixture.now);
+        session.write(now, about, event.len(), |out| out.extend_from_slice(&event));
+        fixture.settle();
+    };
+    while fixture.session.bytes() < 7 << 20 {
+        write(&mut fixture);
+    }
+    let mut group = c.benchmark_group("relief");
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("an event at the session's budget", |b| b.iter(|| write(&mut fixture)));
+    group.finish();
+    assert!(fixture.session.bytes() <= 8 << 20);
+}
+
+criterion_group!(benches, requests, relief);
 criterion_main!(benches);

@@ -1,11 +1,13 @@
 //! The integration tests, in one binary: it links once.
 
 mod batches;
+mod budget;
 mod children;
 mod client;
 mod closing;
 mod corpus;
 mod drain;
+mod fairness;
 mod field_backpressure;
 mod field_children;
 mod field_endings;
