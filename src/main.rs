@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-use gapless::config::{self, Command, Config};
+use gapless::config::{self, Command, Config, LogAction, LogCommand};
 use gapless::obs::log;
 use gapless::shard::boot;
+use gapless::store::tool;
 use gapless::upstream::stdio_server;
 
 /// Freed memory goes back to the system where it can: sessions come and go.
@@ -20,6 +21,7 @@ fn run() -> i32 {
     match config::from_args(std::env::args_os(), |name| std::env::var_os(name)) {
         Ok(Command::Serve(config)) => serve(*config),
         Ok(Command::Stdio) => stdio(),
+        Ok(Command::Log(command)) => log(command),
         Err(usage) => {
             let code = usage.exit_code();
             // Nothing can be said where nobody listens.
@@ -73,6 +75,25 @@ fn stdio() -> i32 {
     match stdio_server::run(io::stdin(), io::stdout().lock()) {
         Ok(()) => 0,
         // The other side has gone: the usual end of a pipe.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+/// 0 where the directory is sound and could be read, else 1.
+fn log(command: LogCommand) -> i32 {
+    let LogCommand { dir, action } = command;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let done = match action {
+        LogAction::Check => tool::check(&dir, &mut out),
+        LogAction::Dump { session, stream, bodies, secrets } => {
+            tool::dump(&dir, &tool::Dump { session, stream, bodies, secrets }, &mut out)
+        }
+        LogAction::NewEpoch => tool::new_epoch(&dir, &mut out).map(|()| true),
+    };
+    match done.and_then(|sound| out.flush().map(|()| sound)) {
+        Ok(sound) => i32::from(!sound),
+        // Enough was read, as with `head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => fail(&error.to_string()),
     }

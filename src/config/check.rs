@@ -535,6 +535,29 @@ mod tests {
     }
 
     #[test]
+    fn the_log_s_commands_are_read() {
+        use super::super::{LogAction, LogCommand};
+        let log = |line: &str| match run(line, &[]) {
+            Ok(Command::Log(command)) => command,
+            other => panic!("{line}: {other:?}"),
+        };
+        let dir = PathBuf::from("/srv/log");
+        let of = |action| LogCommand { dir: dir.clone(), action };
+        assert_eq!(log("log check /srv/log"), of(LogAction::Check));
+        assert_eq!(log("log new-epoch /srv/log"), of(LogAction::NewEpoch));
+        let (session, stream, bodies, secrets) = (None, None, false, false);
+        let all = LogAction::Dump { session, stream, bodies, secrets };
+        assert_eq!(log("log dump /srv/log"), of(all));
+        let (session, stream, bodies, secrets) = (Some("5664ea4c".into()), Some(3), true, true);
+        let one = LogAction::Dump { session, stream, bodies, secrets };
+        let typed = "log dump /srv/log --session 5664ea4c --stream 3 --bodies --secrets";
+        assert_eq!(log(typed), of(one));
+        for line in ["log", "log check", "log dump /a /b", "log dump /a --stream x", "log go /a"] {
+            assert_eq!(run(line, &[]).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
     fn paths_hosts_and_origins_are_strict() {
         for good in ["/", "/mcp", "/a/b.c/~d"] {
             assert!(path(good).is_some(), "{good}");

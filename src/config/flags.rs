@@ -4,12 +4,13 @@
 //! The environment is asked through a function, because clap's own reads the process's.
 
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, Styles, styling::AnsiColor};
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::Usage;
 use super::limits::{ADMISSION, BOUNDS, CHILDREN, DATA, LOGS, TIMEOUTS};
+use super::{LogAction, LogCommand, Usage};
 use crate::limits::Limits;
 
 /// What was typed.
@@ -18,6 +19,8 @@ pub(super) enum Typed {
     Serve(Words),
     /// `gapless stdio`.
     Stdio,
+    /// `gapless log`, which has no options that the environment could stand in for.
+    Log(LogCommand),
 }
 
 /// The words of `gapless serve`.
@@ -258,6 +261,64 @@ fn serve_command() -> clap::Command {
     )
 }
 
+fn log_command() -> clap::Command {
+    let dir = Arg::new("DIR")
+        .value_parser(clap::value_parser!(PathBuf))
+        .required(true)
+        .help("The data directory");
+    let flag =
+        |name, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+    let check = clap::Command::new("check")
+        .about("Read a data directory as a restart would, and say what is there")
+        .after_help(
+            "Changes nothing. Exits with 0 where all is sound (a torn end after a crash is), \
+             else with 1.\nNo process may be using the directory.",
+        );
+    let dump = clap::Command::new("dump")
+        .about("Print the records of a data directory, one a line")
+        .arg(
+            Arg::new("session")
+                .long("session")
+                .value_name("ID")
+                .help("Only this session: the eight digits that logs call it, or its whole id"),
+        )
+        .arg(
+            Arg::new("stream")
+                .long("stream")
+                .value_name("N")
+                .value_parser(clap::value_parser!(u32))
+                .help("Only streams of this number; 0 is the standalone one"),
+        )
+        .arg(flag("bodies", "Show bodies too: what clients and servers said to each other"))
+        .arg(flag("secrets", "Show ids of sessions and cursors too: they open those streams"))
+        .after_help("Changes nothing, and works while gapless is using the directory.");
+    let new_epoch = clap::Command::new("new-epoch")
+        .about("Make every cursor of before stale, as a restored backup needs it")
+        .after_help("No process may be using the directory.");
+    let actions = [check, dump, new_epoch].map(|action| action.arg(dir.clone()));
+    clap::Command::new("log")
+        .about("Look into a data directory")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(actions)
+}
+
+fn log(mut matches: ArgMatches) -> Option<LogCommand> {
+    let (name, mut words) = matches.remove_subcommand()?;
+    let dir = words.remove_one("DIR")?;
+    let action = match name.as_str() {
+        "check" => LogAction::Check,
+        "dump" => LogAction::Dump {
+            session: words.remove_one("session"),
+            stream: words.remove_one("stream"),
+            bodies: words.get_flag("bodies"),
+            secrets: words.get_flag("secrets"),
+        },
+        _ => LogAction::NewEpoch,
+    };
+    Some(LogCommand { dir, action })
+}
+
 fn option(name: &'static str, value_name: &'static str, help: impl Into<String>) -> Arg {
     // A value may start with a hyphen: a negative number gets its own error line that way.
     Arg::new(name)
@@ -287,6 +348,7 @@ fn program() -> clap::Command {
                 .about("Run the built-in demo server over stdin and stdout")
                 .after_help("Try it behind the network side: gapless serve -- gapless stdio"),
         )
+        .subcommand(log_command())
         .after_help("Run 'gapless serve --help' for every option with its default and unit.")
 }
 
@@ -309,6 +371,9 @@ pub(super) fn parse(
             let command = serve.remove_many::<OsString>("COMMAND").map(Iterator::collect);
             let command = command.or(bare.then(Vec::new));
             Ok(Typed::Serve(Words { given: given(&mut serve, env), command }))
+        }
+        Some((name, typed)) if name == "log" => {
+            Ok(Typed::Log(log(typed).expect("clap demands a subcommand and a directory")))
         }
         _ => Ok(Typed::Stdio),
     }

@@ -31,6 +31,37 @@ pub enum Command {
     Serve(Box<Config>),
     /// `gapless stdio`: the built-in server over stdin and stdout.
     Stdio,
+    /// `gapless log`: look into a data directory.
+    Log(LogCommand),
+}
+
+/// What to do with a data directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogCommand {
+    /// The directory.
+    pub dir: PathBuf,
+    /// What to do with it.
+    pub action: LogAction,
+}
+
+/// What can be done with a data directory (`store::tool`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogAction {
+    /// Read everything and say what is there.
+    Check,
+    /// Print the records.
+    Dump {
+        /// Only of this session: its id, or what logs call it.
+        session: Option<String>,
+        /// Only of streams of this number.
+        stream: Option<u32>,
+        /// With their bodies.
+        bodies: bool,
+        /// With the ids of sessions and cursors.
+        secrets: bool,
+    },
+    /// Make every cursor of before stale.
+    NewEpoch,
 }
 
 /// Everything `gapless serve` needs to know.
@@ -201,6 +232,7 @@ pub fn from_args(
 ) -> Result<Command, Usage> {
     match flags::parse(args, env)? {
         flags::Typed::Stdio => Ok(Command::Stdio),
+        flags::Typed::Log(command) => Ok(Command::Log(command)),
         flags::Typed::Serve(words) => {
             check::check(&words).map(Box::new).map(Command::Serve).map_err(Usage::Values)
         }

@@ -85,6 +85,35 @@ impl Layout {
         fs::read_to_string(self.root.join(LOCK)).ok()?.trim().parse().ok()
     }
 
+    /// Keeps every process from writing while the answer lives; changes nothing, so that it works
+    /// on a medium that cannot be written. None where the directory was copied without its lock.
+    ///
+    /// # Errors
+    /// `WouldBlock` with a sentence: another process writes. Otherwise the system's.
+    pub fn hold_shared(&self) -> io::Result<Option<File>> {
+        let path = self.root.join(LOCK);
+        let file = match not_followed(OpenOptions::new().read(true)).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => at(&path, opened)?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => {
+                let sentence = format!("{} is in use by {}", self.root.display(), self.user());
+                Err(io::Error::new(io::ErrorKind::WouldBlock, sentence))
+            }
+            Err(TryLockError::Error(error)) => at(&path, Err(error)),
+        }
+    }
+
+    /// Who uses the directory, in words. A tool that only reads does not write itself down.
+    fn user(&self) -> String {
+        let alive = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
+        self.holder()
+            .filter(alive)
+            .map_or("another process".to_owned(), |pid| format!("process {pid}"))
+    }
+
     /// One shard's segments, the oldest first. Files that are about to become one are left out.
     ///
     /// # Errors

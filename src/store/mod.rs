@@ -39,3 +39,4 @@ pub mod meta;
 pub mod record;
 pub mod recovery;
 pub mod segment;
+pub mod tool;
