@@ -21,6 +21,7 @@ mod inflight;
 mod inherited;
 mod initialize;
 mod keep_alive;
+mod log_tool;
 mod numbered;
 mod origins;
 mod overflow;
