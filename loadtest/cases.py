@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -31,29 +32,42 @@ FORGIVEN_AFTER = 10
 SESSION_BYTES = 48 * 1024 * 1024
 
 
-def gapless(program, answers):
-    """The command line of a gapless to be measured."""
-    words = ["--listen", "127.0.0.1:0", "--shards", "1", "--answers", answers]
+def gapless(program, answers, shards=1, child=()):
+    """The command line of a gapless to be measured, with its built-in server or this child."""
+    words = ["--listen", "127.0.0.1:0", "--shards", str(shards), "--answers", answers]
     # Streams must live as long as the run.
     words += ["--retention", "30m", "--idle-timeout", "30m"]
-    return [program, "serve", *words]
+    return [program, "serve", *words, *(["--", *child] if child else [])]
 
 
 class Server:
-    """A server of our own, on one CPU; it prints its endpoint as the third word."""
+    """A server of our own, on one CPU or several ("0,1"); it prints its endpoint as the third
+    word."""
 
-    def __init__(self, command, cpu):
+    def __init__(self, command, cpus):
+        self.command = command
         self.process = subprocess.Popen(
-            ["taskset", "-c", str(cpu), *command],
+            ["taskset", "-c", str(cpus), *map(str, command)],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
+        self.pid = self.process.pid
+        self.endpoint = Endpoint(self.announced())
+
+    def announced(self):
+        """Waits until it listens: where."""
         words = self.process.stdout.readline().split()
         if len(words) < 3:
-            raise SystemExit(f"{command[0]} did not start")
-        self.pid = self.process.pid
-        self.endpoint = Endpoint(words[2])
+            raise SystemExit(f"{self.command[0]} did not start")
+        return words[2]
+
+    def pin(self, cpu):
+        """All its threads, and those of what it started, from now on to this CPU."""
+        for pid in (self.pid, *descendants(self.pid)):
+            words = ["taskset", "--all-tasks", "--cpu-list", "--pid", str(cpu), str(pid)]
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
     def stop(self):
         self.process.terminate()
@@ -61,12 +75,43 @@ class Server:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
+            self.process.wait()
+
+
+def stat_fields(pid):
+    """Of /proc/PID/stat, those behind the name: the third of proc(5) is the first here."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
 
 
 def cpu_seconds(pid):
     """User and system time of a process with all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    fields = stat_fields(pid)
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def descendants(pid):
+    """The processes that it started, and those that they started."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents.setdefault(int(stat_fields(folder.name)[1]), []).append(int(folder.name))
+        except OSError:
+            continue  # gone by now
+    found = [pid]
+    for one in found:
+        found += parents.get(one, [])
+    return found[1:]
+
+
+def family_seconds(pid):
+    """CPU time of a process and of all that it started and that still runs."""
+    return sum(map(cpu_seconds, [pid, *descendants(pid)]))
+
+
+def resident(pid):
+    """KiB of anonymous memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^RssAnon:\s+(\d+) kB$", status, re.MULTILINE).group(1))
 
 
 def run_generator(words, cpu, text=None):
@@ -97,11 +142,28 @@ class Case:
         self.rounds = []
 
     def measure(self, options):
-        before = cpu_seconds(self.pid) if self.pid else None
+        self.begin()
         result = self.load(options)
-        if before is not None:
-            result["server_cpu"] = cpu_seconds(self.pid) - before
+        if self.cpu_before is not None:
+            result["server_cpu"] = self.cpu() - self.cpu_before
         self.rounds.append(result)
+
+    def begin(self):
+        """From here on the server's CPU counts; again, if there is something to prepare first."""
+        self.cpu_before = self.cpu() if self.pid else None
+
+    def cpu(self):
+        return cpu_seconds(self.pid)
+
+    def saved(self, what, unit):
+        """What becomes of it in the file of figures."""
+        return {
+            "what": what,
+            "unit": unit,
+            "server": self.name,
+            "connections": self.connections,
+            "rounds": self.rounds,
+        }
 
     def median(self, key):
         values = [result[key] for result in self.rounds if result.get(key) is not None]

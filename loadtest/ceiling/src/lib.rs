@@ -1,12 +1,15 @@
-//! What the programs share: answers, and the runtime with the ring flags of gapless' shards.
+//! What the programs share: requests, answers, and the runtime with the ring flags of gapless'
+//! shards.
 
-use std::io;
+use std::io::{self, Read};
 
 use io_uring::IoUring;
 use monoio::{IoUringDriver, RuntimeBuilder};
 
 pub mod answer;
 
+/// The JSON-RPC id in a request, and the first that is sent; the count of digits stays.
+pub const FIRST_ID: u32 = 100_000_000;
 /// Submission entries, as a shard of gapless has.
 const ENTRIES: u32 = 4096;
 /// Completion entries, as a shard of gapless has.
@@ -22,4 +25,11 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
         .enable_timer()
         .build()?;
     Ok(runtime.block_on(future))
+}
+
+/// The requests on stdin, each ended by a zero byte.
+pub fn requests() -> io::Result<Vec<Vec<u8>>> {
+    let mut input = Vec::new();
+    io::stdin().read_to_end(&mut input)?;
+    Ok(input.split(|byte| *byte == 0).filter(|one| !one.is_empty()).map(<[u8]>::to_vec).collect())
 }

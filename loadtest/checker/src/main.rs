@@ -14,6 +14,7 @@ mod server;
 mod session;
 mod sse;
 mod storm;
+mod unread;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -53,14 +54,11 @@ fn main() -> ExitCode {
     let mut whole = true;
     for upstream in options.upstreams.clone() {
         let done = match &runtime {
-            Ok(runtime) => runtime.block_on(check(&options, upstream)),
+            Ok(runtime) => runtime.block_on(asked_for(&options, upstream)),
             Err(error) => Err(io::Error::other(error.to_string())),
         };
         match done {
-            Ok(report) => {
-                println!("{report}");
-                whole &= report.faults == 0;
-            }
+            Ok(faults) => whole &= faults == 0,
             Err(error) => {
                 eprintln!("FAULT (seed {}): {error}", options.seed);
                 whole = false;
@@ -72,6 +70,20 @@ fn main() -> ExitCode {
     }
     eprintln!("the same choices again: --seed {}", options.seed);
     ExitCode::FAILURE
+}
+
+/// What the options ask for, printed; the number of faults.
+async fn asked_for(options: &Options, upstream: Upstream) -> io::Result<usize> {
+    let Some(mebibytes) = options.unread else {
+        let report = check(options, upstream).await?;
+        println!("{report}");
+        return Ok(report.faults);
+    };
+    let target = options.target.clone().ok_or_else(|| io::Error::other("--unread needs --url"))?;
+    let run = Run::new(target, upstream, options.seed, options.smoke);
+    let found = unread::unread(&run, mebibytes, options.time, options.foreign).await?;
+    println!("{}", serde_json::to_string(&found)?);
+    Ok(run.faults())
 }
 
 /// Everything, against one server.

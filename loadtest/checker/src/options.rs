@@ -22,6 +22,9 @@ Usage: checker [OPTIONS]
   --streams N          streams of one session at a time, at most [4]
   --bad N              bad clients at a time [12]
   --storm N            streams that are cut and resumed at once at the end; 0 for none [0]
+  --unread MIB         instead of all that: a stream of this size that is not read, and the small
+                       calls beside it, each phase --seconds long; needs --url; prints JSON
+  --foreign            with --unread: the server is not a gapless
   --smoke              streams that are over within a second or so
   --leak-check         compare what the server holds before and after
   --memory-slack MIB   growth of memory that is no leak [32]
@@ -48,6 +51,10 @@ pub struct Options {
     pub bad: u64,
     /// Streams of the reconnect storm.
     pub storm: usize,
+    /// MiB of the stream that is left unread, if that is what is measured.
+    pub unread: Option<u64>,
+    /// Whether the server that runs already is not a gapless.
+    pub foreign: bool,
     /// Whether every stream is short.
     pub smoke: bool,
     /// Whether holdings are compared.
@@ -82,6 +89,7 @@ impl Options {
             _ => Err("builtin, stdio or both"),
         })?;
         let program = words.opt_value_from_str("--program")?;
+        let unread = words.opt_value_from_str("--unread")?;
         let seconds = words.opt_value_from_str("--seconds")?.unwrap_or(60);
         let mut number = |name, default| {
             words.opt_value_from_str(name).map(|given: Option<u64>| given.unwrap_or(default))
@@ -98,6 +106,8 @@ impl Options {
             storm: usize::try_from(number("--storm", 0)?).unwrap_or(usize::MAX),
             memory_slack_mib: number("--memory-slack", 32)?,
             seed: number("--seed", some_seed())?,
+            unread,
+            foreign: words.contains("--foreign"),
             smoke: words.contains("--smoke"),
             leak_check: words.contains("--leak-check"),
         })

@@ -39,8 +39,10 @@ pub enum Manner {
         /// Its rate.
         bytes_per_second: u64,
     },
-    /// Not at all for a time, somewhere in the middle.
+    /// Not at all for a time, after so many events.
     Stalled {
+        /// Events before it.
+        after: u64,
         /// How long.
         time: Duration,
     },
@@ -66,8 +68,6 @@ struct Plan {
     manner: Manner,
     /// Events after which it is reset.
     reset_after: Option<u64>,
-    /// Events after which it stalls.
-    stall_after: u64,
 }
 
 /// How one connection ended.
@@ -202,11 +202,7 @@ impl<'a> Reader<'a> {
 
     fn plan(&mut self, resets: &mut u32) -> Plan {
         let events = self.expected.events().max(1);
-        let mut plan = Plan {
-            manner: self.manner,
-            reset_after: None,
-            stall_after: self.dice.random_range(0..=events),
-        };
+        let mut plan = Plan { manner: self.manner, reset_after: None };
         let most = if self.session.run.smoke { SMOKE_RESETS_MAX } else { RESETS_MAX };
         if matches!(self.manner, Manner::Resetting | Manner::Racing) && *resets < most {
             *resets += 1;
@@ -233,7 +229,7 @@ impl<'a> Reader<'a> {
         }
         if self.dice.random_bool(0.1) {
             self.session.run.count("whole replays");
-            let plan = Plan { manner: Manner::Fast, reset_after: None, stall_after: 0 };
+            let plan = Plan { manner: Manner::Fast, reset_after: None };
             match self.connection(Some(0), plan).await? {
                 Outcome::Finished => {}
                 _ => return Err("a finished stream is not there again".to_owned()),
@@ -367,8 +363,8 @@ impl<'a> Reader<'a> {
                 if self.expected.call.is_none() && number == self.expected.tail() {
                     return Ok(Outcome::Finished);
                 }
-                if let Manner::Stalled { time } = plan.manner
-                    && events == plan.stall_after
+                if let Manner::Stalled { after, time } = plan.manner
+                    && events == after
                 {
                     sleep(time).await;
                     events += 1;

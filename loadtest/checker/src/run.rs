@@ -123,7 +123,7 @@ impl Run {
 }
 
 /// From a microsecond to ten minutes, in three digits.
-fn new_times() -> Histogram<u64> {
+pub fn new_times() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 600_000_000, 3).expect("constant bounds")
 }
 

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use tokio::time::sleep;
 
 use crate::expect::{Expected, Payload};
-use crate::http::Connection;
+use crate::http::{Connection, Response};
 use crate::reader::{Manner, Reader};
 use crate::run::{Run, Upstream, pick};
 
@@ -28,6 +28,8 @@ pub const INITIALIZE: &str = concat!(
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
     r#""capabilities":{},"clientInfo":{"name":"checker","version":"1"}}}"#
 );
+/// What a small call asks for.
+pub const ECHO_ARGUMENTS: &str = r#"{"text":"still here"}"#;
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// A session that the server knows.
@@ -92,6 +94,16 @@ impl Session {
         let message =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#);
         (id, self.post(&message))
+    }
+
+    /// Whether that is the answer to the call `id` of `echo` with [`ECHO_ARGUMENTS`].
+    pub fn check_echo(&self, id: u64, response: &Response, body: &[u8]) -> io::Result<()> {
+        let body = String::from_utf8_lossy(body);
+        let right = body.contains(&format!(r#""id":{id}"#)) && body.contains("still here");
+        if response.status != 200 || !right {
+            return Err(io::Error::other(format!("echo: {} {body}", response.status)));
+        }
+        Ok(())
     }
 
     /// DELETE; every later request has to get 404.
@@ -201,7 +213,8 @@ fn some_manner(dice: &mut StdRng, expected: &Expected, smoke: bool) -> Manner {
         }
         5 => {
             let most = if smoke { 1000 } else { 4000 };
-            Manner::Stalled { time: Duration::from_millis(dice.random_range(500..most)) }
+            let after = dice.random_range(0..=expected.events());
+            Manner::Stalled { after, time: Duration::from_millis(dice.random_range(500..most)) }
         }
         6..9 => Manner::Resetting,
         9 => Manner::HalfClosing,
@@ -239,15 +252,11 @@ pub async fn echo(run: Rc<Run>) {
         let Some(session) = Session::start(&run).await? else { return Ok(()) };
         let mut connection = Connection::open(&run.target, None).await?;
         while run.goes_on() {
-            let (id, request) = session.call("echo", r#"{"text":"still here"}"#);
+            let (id, request) = session.call("echo", ECHO_ARGUMENTS);
             let started = Instant::now();
             let (response, body) = connection.ask(&request).await?;
             run.time("echo", started);
-            let body = String::from_utf8_lossy(&body);
-            let right = body.contains(&format!(r#""id":{id}"#)) && body.contains("still here");
-            if response.status != 200 || !right {
-                return Err(io::Error::other(format!("echo: {} {body}", response.status)));
-            }
+            session.check_echo(id, &response, &body)?;
             sleep(Duration::from_millis(5)).await;
         }
         session.end().await

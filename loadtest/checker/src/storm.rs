@@ -14,11 +14,12 @@ use crate::session::Session;
 
 /// Streams of one session.
 const STREAMS_PER_SESSION: usize = 25;
-/// Events of one stream, and milliseconds between two: they outlive the cut.
-const EVENTS: u64 = 80;
-const INTERVAL_MS: u64 = 100;
+/// Events of one stream, and milliseconds between two: they outlive the cut, and 5,000 streams leave
+/// the one thread of this program half idle.
+const EVENTS: u64 = 40;
+const INTERVAL_MS: u64 = 200;
 /// When the streams are cut, after the last one was opened.
-const CUT_AFTER: Duration = Duration::from_millis(1500);
+const CUT_AFTER: Duration = Duration::from_millis(2500);
 /// From the opening of one stream to that of the next: the storm comes later.
 const OPENING_TIME: Duration = Duration::from_micros(1000);
 /// From the cut to the moment when all of them are resumed: the producers are done by then.

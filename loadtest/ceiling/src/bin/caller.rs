@@ -1,45 +1,41 @@
 //! Calls as fast as the answers come: the generator of the echo rows.
 //!
-//! `caller ADDRESS CONNECTIONS SECONDS EXPECTED` takes one HTTP request from stdin and sends it on
-//! CONNECTIONS kept-alive connections, one call at a time on each. `100000000` in the request is a
+//! `caller ADDRESS CONNECTIONS SECONDS EXPECTED` takes HTTP requests from stdin, each ended by a zero
+//! byte, and sends them on CONNECTIONS kept-alive connections, one call at a time on each; the
+//! connections take the requests in turn, and each keeps its own. `100000000` in a request is a
 //! JSON-RPC id and becomes another with every call: within a session they must differ, and a server
 //! may route its answers by them. Each answer has to be a 200 with EXPECTED in its body. Prints one
 //! JSON object: requests, seconds, and the latency's p50 and p99 in seconds.
 
 use std::cell::Cell;
-use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use gapless_ceiling::answer::{self, Body, Failure, Length};
-use gapless_ceiling::run;
+use gapless_ceiling::{FIRST_ID, requests, run};
 use memchr::memmem;
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
 use monoio::net::TcpStream;
 
-/// The id in the request, and the first that is sent; the count of digits stays.
-const FIRST_ID: u32 = 100_000_000;
 /// Bytes of one read.
 const READ_BYTES: usize = 16 * 1024;
 
 /// What every connection does.
 struct Plan {
     address: SocketAddr,
-    request: Vec<u8>,
-    /// Where in the request the id stands.
-    id_at: usize,
     expected: Vec<u8>,
     next_id: Cell<u32>,
     end: Instant,
 }
 
 impl Plan {
-    fn put_id(&self, request: &mut [u8]) {
+    /// Puts the next id where the last one stands.
+    fn put_id(&self, request: &mut [u8], at: usize) {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
         let digits = id.to_string();
-        request[self.id_at..self.id_at + digits.len()].copy_from_slice(digits.as_bytes());
+        request[at..at + digits.len()].copy_from_slice(digits.as_bytes());
     }
 
     /// Whether `read` is the whole answer, and the right one.
@@ -65,15 +61,16 @@ impl Plan {
 }
 
 /// Calls until the end: how long each call took, nanoseconds.
-async fn call(plan: Rc<Plan>) -> Result<Vec<u64>, Failure> {
+async fn call(plan: Rc<Plan>, mut request: Vec<u8>) -> Result<Vec<u64>, Failure> {
+    let id_at = memmem::find(&request, FIRST_ID.to_string().as_bytes())
+        .ok_or("the request has no id to replace")?;
     let mut socket = TcpStream::connect(plan.address).await?;
     socket.set_nodelay(true)?;
-    let mut request = plan.request.clone();
     let mut buffer = Vec::with_capacity(READ_BYTES);
     let mut times = Vec::new();
     let mut started = Instant::now();
     while started < plan.end {
-        plan.put_id(&mut request);
+        plan.put_id(&mut request, id_at);
         let (written, back) = socket.write_all(request).await;
         written?;
         request = back;
@@ -100,10 +97,11 @@ async fn call(plan: Rc<Plan>) -> Result<Vec<u64>, Failure> {
     Ok(times)
 }
 
-async fn call_all(plan: Plan, connections: usize) -> Result<(), Failure> {
+async fn call_all(plan: Plan, requests: Vec<Vec<u8>>, connections: usize) -> Result<(), Failure> {
     let started = Instant::now();
     let plan = Rc::new(plan);
-    let tasks: Vec<_> = (0..connections).map(|_| monoio::spawn(call(plan.clone()))).collect();
+    let turns = requests.into_iter().cycle().take(connections);
+    let tasks: Vec<_> = turns.map(|request| monoio::spawn(call(plan.clone(), request))).collect();
     let mut times = Vec::new();
     for task in tasks {
         times.append(&mut task.await?);
@@ -126,19 +124,13 @@ async fn call_all(plan: Plan, connections: usize) -> Result<(), Failure> {
 fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [address, connections, seconds, expected] = words.as_slice() else {
-        return Err("usage: caller ADDRESS CONNECTIONS SECONDS EXPECTED < REQUEST".into());
+        return Err("usage: caller ADDRESS CONNECTIONS SECONDS EXPECTED < REQUESTS".into());
     };
-    let mut request = Vec::new();
-    io::stdin().read_to_end(&mut request)?;
-    let id_at = memmem::find(&request, FIRST_ID.to_string().as_bytes())
-        .ok_or("the request has no id to replace")?;
     let plan = Plan {
         address: address.parse()?,
-        request,
-        id_at,
         expected: expected.clone().into_bytes(),
         next_id: Cell::new(FIRST_ID),
         end: Instant::now() + Duration::from_secs(seconds.parse()?),
     };
-    run(call_all(plan, connections.parse()?))?
+    run(call_all(plan, requests()?, connections.parse()?))?
 }

@@ -6,12 +6,11 @@
 //! Prints one JSON object: answers, events (blocks of event stream, the result's included), bytes
 //! (of event stream, without the chunks' framing) and seconds.
 
-use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use gapless_ceiling::answer::{self, Body, Failure, Length};
-use gapless_ceiling::run;
+use gapless_ceiling::{requests, run};
 use memchr::memmem;
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
 use monoio::net::TcpStream;
@@ -96,9 +95,5 @@ fn main() -> Result<(), Failure> {
         return Err("usage: sink ADDRESS REPEATS < REQUESTS".into());
     };
     let (address, repeats) = (address.parse()?, repeats.parse()?);
-    let mut input = Vec::new();
-    io::stdin().read_to_end(&mut input)?;
-    let requests: Vec<Vec<u8>> =
-        input.split(|byte| *byte == 0).filter(|one| !one.is_empty()).map(<[u8]>::to_vec).collect();
-    run(read_all(address, requests, repeats))?
+    run(read_all(address, requests()?, repeats))?
 }
