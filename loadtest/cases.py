@@ -40,6 +40,10 @@ def gapless(program, answers, shards=1, child=()):
     return [program, "serve", *words, *(["--", *child] if child else [])]
 
 
+# Seconds after which a generator hangs.
+GENERATOR_TIME = 120
+
+
 class Server:
     """A server of our own, on one CPU or several ("0,1"); it prints its endpoint as the third
     word."""
@@ -123,6 +127,7 @@ def run_generator(words, cpu, text=None):
         capture_output=True,
         text=True,
         check=False,
+        timeout=GENERATOR_TIME,
     )
     after = os.times()
     if done.returncode:

@@ -10,7 +10,7 @@ import subprocess
 
 from cases import ECHO_TEXT, Case, Server, cpu_seconds, family_seconds, gapless
 from peers import BUILT, GAPLESS, PIPE, SUPERGATEWAY, Supergateway
-from rows import CALL, CONNECTIONS, SSE, Calls, measure_at, started
+from rows import CALL, CONNECTIONS, SSE, Calls, measure_at
 
 PIPE_DRIVER = BUILT / "pipe"
 
@@ -64,16 +64,19 @@ class Piped:
     def __init__(self, chosen):
         child = [chosen.program, "stdio"]
         self.bare = Bare(PIPE, CONNECTIONS, child)
-        self.fronts = [
-            (Fronted(GAPLESS, CONNECTIONS, SSE), Server, gapless(chosen.program, "auto", 1, child)),
-            (Fronted(SUPERGATEWAY, CONNECTIONS, SSE), Supergateway, child),
-        ]
+        self.ours = Fronted(GAPLESS, CONNECTIONS, SSE)
+        self.command = gapless(chosen.program, "auto", 1, child)
+        self.theirs = Fronted(SUPERGATEWAY, CONNECTIONS, SSE)
 
     def measure(self, chosen):
         self.bare.measure(chosen)
-        for case, kind, command in self.fronts:
-            measure_at(lambda: started(command, chosen, kind), case, chosen)
+        server = Server(self.command, chosen.server_cpu)
+        try:
+            measure_at(server, self.ours, chosen)
+        finally:
+            server.stop()
+        measure_at(chosen.warm.server(self.bare.child, Supergateway), self.theirs, chosen)
 
     def saved(self):
-        cases = [self.bare, *(case for case, *_ in self.fronts)]
+        cases = (self.bare, self.ours, self.theirs)
         return [case.saved(self.name, "requests") for case in cases]
