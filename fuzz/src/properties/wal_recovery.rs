@@ -249,11 +249,16 @@ fn every_record(files: &BTreeMap<u32, Vec<u8>>) -> (Vec<(Header, &[u8])>, Vec<He
             match record::read(&file[at..], segment) {
                 Ok((header, body, _)) => whole.push((header, body)),
                 Err(Bad::Body(header)) => damaged.push(header),
-                Err(_) => {}
+                Err(_) => damaged.extend(header_at(&file[at..], segment)),
             }
         }
     }
     (whole, damaged)
+}
+
+/// The header of a record that is cut off in its body.
+fn header_at(bytes: &[u8], segment: u32) -> Option<Header> {
+    Some(record::read_header(bytes.first_chunk()?, segment).ok()?.header)
 }
 
 fn was_written(files: &BTreeMap<u32, Vec<u8>>, recovered: &Recovered) {
