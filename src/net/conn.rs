@@ -35,10 +35,21 @@ enum Next {
     Go,
     /// Close: the answer has been written, or nobody can read one.
     Close,
+    /// Write what is left, let the peer read it, and close.
+    Linger,
     /// Move to another shard.
     Move(u16),
+    /// The response is a stream, whose head is written.
+    Stream(Writer, Reuse),
     /// Its stream has been taken: close with a reset, then report.
     Fenced(Rc<Live>, u32, Rc<Reader>),
+}
+
+/// Whether the connection may serve another request after a response that ends whole.
+#[derive(Clone, Copy)]
+enum Reuse {
+    Yes,
+    No,
 }
 
 /// Starts serving a connection that was accepted or that moves here.
@@ -75,20 +86,34 @@ struct Conn {
 type HeadResult = Result<Request, HeadRefusal>;
 
 impl Conn {
-    async fn serve(mut self, shard: Rc<Shard>) {
-        loop {
-            match self.turn(&shard).await {
-                // Pipelined answers leave together, but not without a bound.
-                Next::Go if self.output.len() >= WRITE_BYTES_MAX => {
-                    if self.flush().await.is_err() {
+    /// The connection's task. What it holds while nothing happens is memory of every idle client:
+    /// it waits for a request in [`Conn::turn`] or for events in [`Conn::stream`], and each of
+    /// them keeps what is rare in a box.
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    fn serve(mut self, shard: Rc<Shard>) -> impl Future<Output = ()> {
+        async move {
+            loop {
+                let next = match self.turn(&shard).await {
+                    Next::Stream(writer, reuse) => self.stream(&shard, writer, reuse).await,
+                    next => next,
+                };
+                match next {
+                    // Pipelined answers leave together, but not without a bound.
+                    Next::Go if self.output.len() >= WRITE_BYTES_MAX => {
+                        if self.flush().await.is_err() {
+                            return self.close(&shard);
+                        }
+                    }
+                    Next::Go | Next::Stream(..) => {}
+                    Next::Close => return self.close(&shard),
+                    Next::Linger => {
+                        Box::pin(self.linger()).await;
                         return self.close(&shard);
                     }
-                }
-                Next::Go => {}
-                Next::Close => return self.close(&shard),
-                Next::Move(target) => return self.hand_over(&shard, target),
-                Next::Fenced(live, stream, reader) => {
-                    return Box::pin(self.reset(&shard, &live, stream, &reader)).await;
+                    Next::Move(target) => return self.hand_over(&shard, target),
+                    Next::Fenced(live, stream, reader) => {
+                        return Box::pin(self.reset(&shard, &live, stream, &reader)).await;
+                    }
                 }
             }
         }
@@ -99,13 +124,13 @@ impl Conn {
         let Some((frame, head)) = self.read_head(shard).await else { return Next::Close };
         let request = match head {
             Ok(request) => request,
-            Err(refusal) => return Box::pin(self.refuse(shard, &frame, refusal)).await,
+            Err(refusal) => return self.refuse(shard, &frame, refusal),
         };
         if let SessionField::Id(id) = request.session
             && id.shard != shard.index
             && usize::from(id.shard) < shard.process.mailboxes.len()
         {
-            if self.flush().await.is_err() {
+            if Box::pin(self.flush()).await.is_err() {
                 return Next::Close;
             }
             return Next::Move(id.shard);
@@ -118,11 +143,11 @@ impl Conn {
                 shard.counters.refusal(answer.status.code());
                 // What had come of it is of no use any more, and may be much.
                 self.input = Vec::new();
-                return Box::pin(self.linger()).await;
+                return Next::Linger;
             }
         };
         self.socket.phase(Phase::Answering, None);
-        let next = match request.verb {
+        match request.verb {
             Verb::Post => {
                 let outcome = dispatch::post(shard, &request, body.bytes(&self.input));
                 self.consume(body.consumed());
@@ -144,13 +169,9 @@ impl Conn {
             Verb::Get | Verb::OpenHttpSse => {
                 self.consume(body.consumed());
                 drop(body);
-                self.answer_get(shard, &frame, &request).await
+                Box::pin(self.answer_get(shard, &frame, &request)).await
             }
-        };
-        if matches!(next, Next::Close) {
-            return Box::pin(self.linger()).await;
         }
-        next
     }
 
     /// The body, which most often is there already.
@@ -253,7 +274,7 @@ impl Conn {
 
     /// Answers a head that is refused. Its body is skipped where it is there already; otherwise
     /// the connection ends.
-    async fn refuse(&mut self, shard: &Rc<Shard>, frame: &Frame, refusal: HeadRefusal) -> Next {
+    fn refuse(&mut self, shard: &Rc<Shard>, frame: &Frame, refusal: HeadRefusal) -> Next {
         let HeadRefusal { status, reason } = refusal;
         let answer = Answer::error(status, None, codes::SERVER_ERROR, reason);
         let whole = match frame.framing {
@@ -267,15 +288,12 @@ impl Conn {
         match whole {
             Some(end) => {
                 self.consume(end);
-                match self.answer(shard, frame, &answer) {
-                    Next::Close => self.linger().await,
-                    next => next,
-                }
+                self.answer(shard, frame, &answer)
             }
             None => {
                 shard.counters.refusal(status.code());
                 answer.write(shard, frame, true, &mut self.output);
-                self.linger().await
+                Next::Linger
             }
         }
     }
@@ -288,7 +306,7 @@ impl Conn {
             self.output = shard.pool.take();
         }
         answer.write(shard, frame, false, &mut self.output);
-        if frame.keep_alive && !shard.draining.get() { Next::Go } else { Next::Close }
+        if frame.keep_alive && !shard.draining.get() { Next::Go } else { Next::Linger }
     }
 
     async fn answer_post(&mut self, shard: &Rc<Shard>, frame: &Frame, outcome: Outcome) -> Next {
@@ -302,14 +320,14 @@ impl Conn {
                 Outcome::Stream(live, stream) => {
                     let attached = live.with(shard, |session, _, _| session.attach_first(stream));
                     return match attached {
-                        Some(attached) => self.stream(shard, frame, live, stream, attached).await,
-                        None => Next::Close,
+                        Some(attached) => self.open_stream(shard, frame, live, stream, &attached),
+                        None => Next::Linger,
                     };
                 }
                 Outcome::Wait(live, exchange) => {
                     match Box::pin(self.wait_for_reply(shard, live, exchange)).await {
                         Some(outcome) => outcome,
-                        None => return Next::Close,
+                        None => return Next::Linger,
                     }
                 }
             }
@@ -376,11 +394,11 @@ impl Conn {
 
     async fn answer_get(&mut self, shard: &Rc<Shard>, frame: &Frame, request: &Request) -> Next {
         if self.flush().await.is_err() {
-            return Next::Close;
+            return Next::Linger;
         }
         match get::open(shard, request).await {
             Opened::Answer(answer) => self.answer(shard, frame, &answer),
-            Opened::Superseded => Next::Close,
+            Opened::Superseded => Next::Linger,
             Opened::InBand(bytes) => {
                 self.stream_head(shard, frame);
                 if frame.version == Version::Http11 {
@@ -390,13 +408,13 @@ impl Conn {
                     self.output.extend_from_slice(&bytes);
                     self.output.extend_from_slice(chunked::TAIL);
                     self.output.extend_from_slice(chunked::LAST);
-                    return if frame.keep_alive { Next::Go } else { Next::Close };
+                    return if frame.keep_alive { Next::Go } else { Next::Linger };
                 }
                 self.output.extend_from_slice(&bytes);
-                Next::Close
+                Next::Linger
             }
             Opened::Attached(live, stream, attached) => {
-                self.stream(shard, frame, live, stream, attached).await
+                self.open_stream(shard, frame, live, stream, &attached)
             }
         }
     }
@@ -414,20 +432,28 @@ impl Conn {
         if frame.version == Version::Http11 { head.chunked() } else { head.until_close() }
     }
 
-    /// The response is a stream; afterwards the reader is gone, however it ended.
-    async fn stream(
+    /// The connection has attached to a stream: its response begins.
+    fn open_stream(
         &mut self,
-        shard: &Rc<Shard>,
+        shard: &Shard,
         frame: &Frame,
         live: Rc<Live>,
         stream: u32,
-        attached: Attached,
+        attached: &Attached,
     ) -> Next {
         self.lend_input(shard);
         self.stream_head(shard, frame);
-        let writer =
-            Writer::new(&mut self.socket, &mut self.output, live, stream, &attached, frame);
-        let (end, live, stream, reader) = Box::pin(writer.run()).await;
+        let chunked = frame.version == Version::Http11;
+        let reuse = if chunked && frame.keep_alive { Reuse::Yes } else { Reuse::No };
+        let handle = Rc::clone(&self.socket.handle);
+        let writer = Writer::open(handle, &mut self.output, live, stream, attached, chunked);
+        Next::Stream(writer, reuse)
+    }
+
+    /// Writes the stream until its response ends; afterwards the reader is gone, however it ended.
+    async fn stream(&mut self, shard: &Rc<Shard>, mut writer: Writer, reuse: Reuse) -> Next {
+        let end = writer.run(&mut self.socket, &mut self.output).await;
+        let Writer { live, stream, reader, .. } = writer;
         if self.socket.handle.fenced.get() {
             return Next::Fenced(live, stream, reader);
         }
@@ -442,13 +468,12 @@ impl Conn {
             _ => self.last_acked(),
         };
         live.remove_reader(shard, stream, &reader, acked);
-        let alive = frame.keep_alive && frame.version == Version::Http11 && !shard.draining.get();
-        match end {
-            End::Whole if alive => Next::Go,
-            End::Whole | End::Planned => Next::Close,
-            End::Broken => {
+        match (end, reuse) {
+            (End::Whole, Reuse::Yes) if !shard.draining.get() => Next::Go,
+            (End::Whole | End::Planned, _) => Next::Linger,
+            (End::Broken, _) => {
                 self.output.clear();
-                Next::Close
+                Next::Linger
             }
         }
     }
@@ -501,7 +526,7 @@ impl Conn {
 
     /// Writes what is left, says that it is the end, and lets the peer read it: closing with
     /// unread input would reset the connection and take the answer with it.
-    async fn linger(&mut self) -> Next {
+    async fn linger(&mut self) {
         if self.flush().await.is_ok() {
             self.socket.finish();
             self.socket.phase(Phase::Receiving, Some(LINGER_TIME));
@@ -514,7 +539,6 @@ impl Conn {
                 drained += self.input.len();
             }
         }
-        Next::Close
     }
 
     fn close(self, shard: &Rc<Shard>) {
@@ -550,5 +574,23 @@ impl Conn {
         }
         drop(socket);
         live.remove_reader(shard, stream, reader, acked);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of what `make` returns.
+    fn size_of_future<A, B, F: Future>(_make: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Story: the task of a connection was 4,352 bytes, because a future is as large as its largest
+    /// branch, and every idle client paid for the branches that it was not in.
+    #[test]
+    fn the_task_of_a_connection_stays_within_a_kibibyte() {
+        let bytes = size_of_future(Conn::serve);
+        assert!(bytes <= 1024, "the connection's future has {bytes} bytes");
     }
 }

@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::http::chunked;
-use crate::http::request::Version;
 use crate::http::sse;
 use crate::limits::WRITE_BYTES_MAX;
 use crate::session::{RETRY_MS, Step};
@@ -17,8 +16,7 @@ use crate::shard::timer::pause;
 use crate::stream::Attached;
 use crate::sys::tcp::Peek;
 
-use super::handle::Phase;
-use super::request::Frame;
+use super::handle::{Handle, Phase};
 use super::socket::Socket;
 
 /// Pause before acknowledgements are read again while too much is unconfirmed.
@@ -36,55 +34,49 @@ pub(super) enum End {
 }
 
 /// A response that carries a stream.
-pub(super) struct Writer<'c> {
-    socket: &'c mut Socket,
-    output: &'c mut Vec<u8>,
-    live: Rc<Live>,
-    stream: u32,
-    reader: Rc<Reader>,
+pub(super) struct Writer {
+    /// The stream's session.
+    pub(super) live: Rc<Live>,
+    /// The stream.
+    pub(super) stream: u32,
+    /// This connection, as the session knows it.
+    pub(super) reader: Rc<Reader>,
     chunked: bool,
     /// Whether the peer's end is watched for; not while it has sent the next request already.
     watch: bool,
 }
 
-impl<'c> Writer<'c> {
-    /// The connection has attached; `output` holds the response's head and no more.
-    pub(super) fn new(
-        socket: &'c mut Socket,
-        output: &'c mut Vec<u8>,
+impl Writer {
+    /// The connection of `handle` has attached; `output` holds the response's head and no more.
+    pub(super) fn open(
+        handle: Rc<Handle>,
+        output: &mut Vec<u8>,
         live: Rc<Live>,
         stream: u32,
         attached: &Attached,
-        frame: &Frame,
+        chunked: bool,
     ) -> Self {
-        let handle = Rc::clone(&socket.handle);
         let reader = live.add_reader(stream, handle, attached.generation);
-        let chunked = frame.version == Version::Http11;
-        let mut writer = Self { socket, output, live, stream, reader, chunked, watch: true };
-        let live = Rc::clone(&writer.live);
-        writer.chunk(|out, _| live.look(|session| session.prologue(stream, attached, out)));
+        let writer = Self { live, stream, reader, chunked, watch: true };
+        let live = &writer.live;
+        writer.chunk(output, |out, _| live.look(|session| session.prologue(stream, attached, out)));
         writer
     }
 
     /// Writes until the response ends; then the reader still has to be removed.
-    pub(super) async fn run(mut self) -> (End, Rc<Live>, u32, Rc<Reader>) {
-        let end = self.write_all().await;
-        (end, self.live, self.stream, self.reader)
-    }
-
-    async fn write_all(&mut self) -> End {
+    pub(super) async fn run(&mut self, socket: &mut Socket, output: &mut Vec<u8>) -> End {
         loop {
-            let step = self.fill();
-            let wrote = !self.output.is_empty();
+            let step = self.fill(output);
+            let wrote = !output.is_empty();
             if wrote {
-                self.socket.phase(Phase::Answering, None);
-                if self.socket.write(self.output).await.is_err() {
+                socket.phase(Phase::Answering, None);
+                if socket.write(output).await.is_err() {
                     return End::Broken;
                 }
-                self.live.handle_sent(&self.socket.shard);
+                self.live.handle_sent(&socket.shard);
             }
             match step {
-                Step::Write => self.socket.shard.yielder.yield_now().await,
+                Step::Write => socket.shard.yielder.yield_now().await,
                 Step::RingFull => {
                     self.live.read_acked(self.stream);
                     // Often the acknowledgements were there already and only had to be read.
@@ -93,8 +85,14 @@ impl<'c> Writer<'c> {
                     }
                 }
                 Step::Wait => {
-                    if !self.wait().await {
+                    // No buffer is held meanwhile.
+                    socket.shard.pool.give(std::mem::take(output));
+                    if !self.wait(socket).await {
                         return End::Broken;
+                    }
+                    *output = socket.shard.pool.take();
+                    if socket.handle.expired.replace(false) {
+                        self.chunk(output, |out, _| sse::comment(out, b""));
                     }
                 }
                 Step::Finished => return End::Whole,
@@ -105,65 +103,61 @@ impl<'c> Writer<'c> {
     }
 
     /// Puts what there is to send behind `output`, as one chunk, up to a write's size.
-    fn fill(&mut self) -> Step {
-        let (live, stream) = (Rc::clone(&self.live), self.stream);
+    fn fill(&self, output: &mut Vec<u8>) -> Step {
         let generation = self.reader.generation;
         let mut step = Step::Wait;
-        self.chunk(|out, written| {
+        self.chunk(output, |out, written| {
             while out.len() < WRITE_BYTES_MAX {
                 let offset = written + out.len() as u64;
-                step = live.transmit(stream, generation, offset, out);
+                step = self.live.transmit(self.stream, generation, offset, out);
                 if step != Step::Write {
                     break;
                 }
             }
         });
         if step == Step::Planned {
-            self.chunk(|out, _| sse::retry(out, RETRY_MS));
+            self.chunk(output, |out, _| sse::retry(out, RETRY_MS));
         }
         if matches!(step, Step::Finished | Step::Planned) && self.chunked {
-            self.output.extend_from_slice(chunked::LAST);
+            output.extend_from_slice(chunked::LAST);
         }
         step
     }
 
     /// One chunk around whatever `content` appends; nothing where it appends nothing. `content`
     /// is also given the bytes written on the connection before `output`.
-    fn chunk(&mut self, content: impl FnOnce(&mut Vec<u8>, u64)) {
-        let written = self.socket.handle.out.get().written();
+    fn chunk(&self, output: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>, u64)) {
+        let written = self.reader.handle.out.get().written();
         if !self.chunked {
-            return content(self.output, written);
+            return content(output, written);
         }
-        let slot = self.output.len();
-        self.output.extend_from_slice(&[0; chunked::HEAD_LEN]);
-        let start = self.output.len();
-        content(self.output, written);
-        let length = self.output.len() - start;
+        let slot = output.len();
+        output.extend_from_slice(&[0; chunked::HEAD_LEN]);
+        let start = output.len();
+        content(output, written);
+        let length = output.len() - start;
         if length == 0 {
-            self.output.truncate(slot);
+            output.truncate(slot);
             return;
         }
-        let head = self.output[slot..].first_chunk_mut().expect("the slot was just made");
+        let head = output[slot..].first_chunk_mut().expect("the slot was just made");
         chunked::fill_head(head, length);
-        self.output.extend_from_slice(chunked::TAIL);
+        output.extend_from_slice(chunked::TAIL);
     }
 
     /// Waits for something to send, for the keep-alive, or for the peer's end; false: it is over.
-    /// No buffer is held meanwhile.
-    async fn wait(&mut self) -> bool {
-        let shard = Rc::clone(&self.socket.shard);
-        shard.pool.give(std::mem::take(self.output));
-        let handle = Rc::clone(&self.socket.handle);
-        self.socket.phase(Phase::Streaming, Some(shard.settings.limits.sse_keep_alive));
+    async fn wait(&mut self, socket: &Socket) -> bool {
+        let handle = &*socket.handle;
+        socket.phase(Phase::Streaming, Some(socket.shard.settings.limits.sse_keep_alive));
         if self.watch {
-            let mut readable = pin!(self.socket.readable());
+            let mut readable = pin!(socket.readable());
             if handle.signal.or(readable.as_mut()).await.is_none() {
                 if handle.fenced.get() {
                     // The shutdown has ended it; nothing may be in flight when the socket closes.
                     let _ = readable.await;
                 }
             } else {
-                match self.socket.peek() {
+                match socket.peek() {
                     Ok(Peek::Empty) => {}
                     Ok(Peek::Data) => self.watch = false,
                     Ok(Peek::Eof) | Err(_) => return false,
@@ -173,13 +167,6 @@ impl<'c> Writer<'c> {
             handle.signal.raised().await;
         }
         handle.signal.take();
-        *self.output = shard.pool.take();
-        if handle.fenced.get() {
-            return false;
-        }
-        if handle.expired.replace(false) {
-            self.chunk(|out, _| sse::comment(out, b""));
-        }
-        true
+        !handle.fenced.get()
     }
 }

@@ -22,13 +22,14 @@ pub fn spawn<F>(name: &'static str, future: F, on_panic: impl FnOnce() + 'static
 where
     F: Future<Output = ()> + 'static,
 {
-    // The handle has no abort, and dropping it detaches.
-    drop(monoio::spawn(async move {
-        if let Err(payload) = AssertUnwindSafe(future).catch_unwind().await {
+    // By combinators: an async block would hold the future twice, as what it captures and as what
+    // it awaits. The handle has no abort, and dropping it detaches.
+    drop(monoio::spawn(AssertUnwindSafe(future).catch_unwind().map(move |result| {
+        if let Err(payload) = result {
             report(name, &*payload);
             on_panic();
         }
-    }));
+    })));
 }
 
 /// Calls `work` on behalf of one of many that a task serves; `name` says in the log what it was.
