@@ -36,7 +36,7 @@ struct Fixture {
 impl Fixture {
     fn new(limits: Limits) -> Self {
         let now = Instant::now();
-        let settings = Rc::new(Settings { limits, key: [7; 32], overflow: Overflow::Auto });
+        let settings = Rc::new(Settings::in_memory(limits, [7; 32], Overflow::Auto));
         let id = SessionId::from_random(0, [0x5A; 16]);
         let mut input = b"POST /mcp HTTP/1.1\r\n\
             host: 127.0.0.1:8383\r\n\

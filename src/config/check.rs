@@ -10,8 +10,8 @@ use tracing_subscriber::EnvFilter;
 use super::flags::{Given, Words};
 use super::limits::BOUNDS;
 use super::{
-    Answers, Config, DataConfig, Durability, EnvRule, HttpSsePaths, LogConfig, LogFormat,
-    OnChildExit, Overflow, SHARDS_MAX, UpstreamConfig,
+    Answers, Config, DataConfig, EnvRule, HttpSsePaths, Level, LogConfig, LogFormat, OnChildExit,
+    Overflow, SHARDS_MAX, UpstreamConfig,
 };
 use crate::auth::origin::OriginPolicy;
 use crate::limits::Limits;
@@ -140,7 +140,7 @@ impl Check<'_> {
         }
         let dir = self.one("data-dir", None, DIRECTORY_ALLOWED, directory);
         let durability =
-            self.one("durability", Durability::Process, "process, power or none", durability);
+            self.one("durability", Level::Process, "process, power or none", durability);
         // As for the other relations. Where the machine decides how many shards there are, it is
         // looked at again when they are known.
         if self.wrong.is_empty() {
@@ -257,11 +257,11 @@ fn directory(typed: &str) -> Option<Option<PathBuf>> {
     (!typed.is_empty() && !typed.contains('\0')).then(|| Some(PathBuf::from(typed)))
 }
 
-fn durability(typed: &str) -> Option<Durability> {
+fn durability(typed: &str) -> Option<Level> {
     match typed {
-        "process" => Some(Durability::Process),
-        "power" => Some(Durability::Power),
-        "none" => Some(Durability::None),
+        "process" => Some(Level::Process),
+        "power" => Some(Level::Power),
+        "none" => Some(Level::None),
         _ => None,
     }
 }
@@ -450,13 +450,13 @@ mod tests {
         assert_eq!(config("serve").data, None);
         let first = config("serve --data-dir /srv/log");
         let dir = PathBuf::from("/srv/log");
-        let durability = Durability::Process;
+        let durability = Level::Process;
         assert_eq!(first.data, Some(DataConfig { dir: dir.clone(), durability }));
         let second = config(
             "serve --shards 2 --data-dir /srv/log --durability power --data-bytes 1GiB \
              --data-age 2h --segment-bytes 32MiB --stream-disk-bytes 128MiB",
         );
-        assert_eq!(second.data, Some(DataConfig { dir, durability: Durability::Power }));
+        assert_eq!(second.data, Some(DataConfig { dir, durability: Level::Power }));
         let limits = second.limits;
         assert_eq!((limits.data_bytes, limits.data_age.as_secs()), (1 << 30, 7200));
         assert_eq!((limits.segment_bytes, limits.stream_disk_bytes), (32 << 20, 128 << 20));
@@ -471,7 +471,7 @@ mod tests {
         }
         let env = [("GAPLESS_DURABILITY", "power"), ("GAPLESS_DATA_DIR", "/srv/log")];
         let Ok(Command::Serve(config)) = run("serve", &env) else { panic!("refused") };
-        assert_eq!(config.data.unwrap().durability, Durability::Power);
+        assert_eq!(config.data.unwrap().durability, Level::Power);
         let Ok(Command::Serve(config)) = run("serve", &env[..1]) else { panic!("refused") };
         assert_eq!(config.data, None);
         let lines = errors("serve --data-dir /srv/log --durability eternal");

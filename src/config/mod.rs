@@ -22,6 +22,7 @@ pub use crate::limits::SHARDS_MAX;
 
 pub use self::http_sse::HttpSsePaths;
 pub use crate::session::{Answers, Overflow};
+pub use crate::store::journal::Level;
 pub use crate::upstream::piped::OnChildExit;
 
 /// What the program was asked to do.
@@ -101,18 +102,7 @@ pub struct DataConfig {
     /// The data directory.
     pub dir: PathBuf,
     /// What an event that a client has seen survives.
-    pub durability: Durability,
-}
-
-/// What an event survives once a byte of it has gone to a client (`docs/durability.md`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// A crash of this program: the event has been handed to the kernel.
-    Process,
-    /// A loss of power: the disk has confirmed the event.
-    Power,
-    /// Nothing is promised; what has come to disk is used.
-    None,
+    pub durability: Level,
 }
 
 /// Who produces the messages of a session.

@@ -55,6 +55,16 @@ impl Token {
         out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     }
 
+    /// Puts this token into the place of the one in an encoded event's `id` line: that of an older
+    /// epoch, which is as long. Bytes that are no such event stay as they are.
+    pub fn replace_in(&self, event: &mut [u8]) {
+        let line = event.iter().position(|&byte| byte == b'\n').unwrap_or_default();
+        let dot = event[..line].iter().rposition(|&byte| byte == b'.').unwrap_or_default();
+        if let Some(start) = dot.checked_sub(opaque::CHARS) {
+            event[start..dot].copy_from_slice(&self.0);
+        }
+    }
+
     /// Appends the id that marks the stream's end in a refusal told in-band.
     pub fn push_end_id(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
@@ -203,6 +213,18 @@ mod tests {
         let older = Some(Cursor::Number { stream: 4, epoch: 5, number: 9 });
         assert_eq!(verify(&raw, KEY, &session(0), 6, 1), older);
         assert_eq!(verify(&raw, KEY, &session(0), 7, 1), None);
+    }
+
+    #[test]
+    fn an_event_of_an_older_epoch_gets_the_token_of_this_one() {
+        let (old, new) = (id(4, 5, 9), id(4, 6, 9));
+        let event = |id: &[u8]| [b"id: scope.", id, b"\ndata: a.b\n\n"].concat();
+        let mut changed = event(&old);
+        Token::mint(KEY, &session(0), 4, 6).replace_in(&mut changed);
+        assert_eq!(changed, event(&new));
+        let mut other = b"data: 1.2\n".to_vec();
+        Token::mint(KEY, &session(0), 4, 6).replace_in(&mut other);
+        assert_eq!(other, b"data: 1.2\n");
     }
 
     #[test]

@@ -39,6 +39,12 @@ impl SessionId {
         opaque::encode(&self.to_bytes())
     }
 
+    /// The shard that owns the session where there are `shards` of them: the one that it was made
+    /// on, as long as their number has not changed.
+    pub fn owner(&self, shards: usize) -> u16 {
+        (usize::from(self.shard) % shards) as u16
+    }
+
     /// The bytes behind the field value.
     pub(super) fn to_bytes(self) -> [u8; opaque::BYTES] {
         let mut bytes = [0; opaque::BYTES];

@@ -126,14 +126,12 @@ impl Conn {
             Ok(request) => request,
             Err(refusal) => return self.refuse(shard, &frame, refusal),
         };
-        if let SessionField::Id(id) = request.session
-            && id.shard != shard.index
-            && usize::from(id.shard) < shard.process.mailboxes.len()
-        {
-            if Box::pin(self.flush()).await.is_err() {
-                return Next::Close;
+        if let SessionField::Id(id) = request.session {
+            let owner = id.owner(shard.process.mailboxes.len());
+            if owner != shard.index {
+                let flushed = Box::pin(self.flush()).await;
+                return if flushed.is_ok() { Next::Move(owner) } else { Next::Close };
             }
-            return Next::Move(id.shard);
         }
         let body = match self.read_body(&frame).await {
             Ok(body) => body,
@@ -315,6 +313,10 @@ impl Conn {
             outcome = match outcome {
                 Outcome::Answer(answer) => {
                     let answer = answer.within_budget(shard);
+                    return self.answer(shard, frame, &answer);
+                }
+                Outcome::Born(live, answer) => {
+                    let answer = Box::pin(dispatch::keep(shard, &live, answer)).await;
                     return self.answer(shard, frame, &answer);
                 }
                 Outcome::Stream(live, stream) => {

@@ -22,6 +22,8 @@ pub(super) enum Outcome {
     Answer(Answer),
     /// The stream of a session, from its start.
     Stream(Rc<Live>, u32),
+    /// The answer that a session begins with, as soon as a restart would find that session.
+    Born(Rc<Live>, Answer),
     /// A reply that will come as JSON, or start a stream.
     Wait(Rc<Live>, ExchangeKey),
 }
@@ -39,6 +41,11 @@ pub(super) fn post(shard: &Rc<Shard>, request: &Request, body: &[u8]) -> Outcome
         Err(wrong) => return malformed(shard, request, &wrong).into(),
     };
     shard.counters.request(kind(&message));
+    if shard.log_failed()
+        && let Some(answer) = refuse_unlogged(&message)
+    {
+        return answer.into();
+    }
     if let Message::Single(single) = &message
         && single.kind == Kind::Request
         && single.method.as_deref() == Some("initialize")
@@ -78,6 +85,11 @@ pub(super) fn post_http_sse(shard: &Rc<Shard>, request: &Request, body: &[u8]) -
         Err(wrong) => return malformed(shard, request, &wrong),
     };
     shard.counters.request(kind(&message));
+    if shard.log_failed()
+        && let Some(answer) = refuse_unlogged(&message)
+    {
+        return answer;
+    }
     let live = match find(shard, request, id_of(&message), Some(&message)) {
         Ok(live) => live,
         Err(answer) => return answer,
@@ -181,7 +193,10 @@ pub(super) fn reply(shard: &Rc<Shard>, live: Rc<Live>, exchange: ExchangeKey) ->
             if live.is_new() {
                 answer.session = accept_session(shard, &live);
             }
-            answer.into()
+            match answer.session {
+                Some(_) if shard.wal().is_some() => Outcome::Born(live, answer),
+                _ => answer.into(),
+            }
         }
         Reply::Stream(stream) => Outcome::Stream(live, stream),
         Reply::Gone => Answer::no_session(None).into(),
@@ -197,6 +212,49 @@ fn accept_session(shard: &Rc<Shard>, live: &Rc<Live>) -> Option<SessionId> {
     }
     live.with(shard, |session, _, _| session.end(Ended::NotInitialized));
     None
+}
+
+/// The answer that a session begins with: once the session is in the log, or an error if it never
+/// will be.
+pub(super) async fn keep(shard: &Rc<Shard>, live: &Rc<Live>, answer: Answer) -> Answer {
+    let Some(wal) = shard.wal() else { return answer };
+    let remembered_at = live.look(|session| session.remembered_at());
+    if wal.committed(remembered_at).await {
+        return answer;
+    }
+    live.with(shard, |session, _, _| session.end(Ended::NotInitialized));
+    match jsonrpc::parse(&answer.body) {
+        Ok(message) => log_failed(id_of_any(&message)),
+        Err(_) => log_failed(None),
+    }
+}
+
+/// What requests are answered once the log has failed; none where there are none.
+fn refuse_unlogged(message: &Message<'_>) -> Option<Answer> {
+    let is_request = |message: &&Envelope<'_>| message.kind == Kind::Request;
+    match message {
+        Message::Single(single) => is_request(&single).then(|| log_failed(single.id)),
+        Message::Batch(all) => {
+            let errors = all.iter().filter(is_request).map(|request| log_failed(request.id).body);
+            let errors: Vec<Vec<u8>> = errors.collect();
+            let whole = [b"[".as_slice(), &errors.join(b",".as_slice()), b"]"].concat();
+            (!errors.is_empty()).then(|| Answer::json(whole))
+        }
+    }
+}
+
+fn log_failed(id: Option<&str>) -> Answer {
+    let mut body = Vec::with_capacity(160);
+    let (reason, data) = ("the log of this server has failed", r#"{"reason":"log_failed"}"#);
+    jsonrpc::error(&mut body, id, codes::LOG_FAILED, reason, Some(data));
+    Answer::json(body)
+}
+
+fn id_of_any<'a>(message: &Message<'a>) -> Option<&'a str> {
+    match message {
+        Message::Single(single) => single.id,
+        Message::Batch(_) => None,
+    }
 }
 
 fn initialize(shard: &Rc<Shard>, message: &Envelope<'_>) -> Outcome {

@@ -81,6 +81,10 @@ fn open_http_sse(shard: &Rc<Shard>) -> Opened {
         let status = Status::ServiceUnavailable;
         return Opened::Answer(Answer::error(status, None, codes::RESTARTED, reason));
     }
+    if shard.log_failed() {
+        let (status, reason) = (Status::ServiceUnavailable, "the log of this server has failed");
+        return Opened::Answer(Answer::error(status, None, codes::LOG_FAILED, reason));
+    }
     let paths = shard.process.config.http_sse.as_ref();
     let live = paths.and_then(|paths| shard.add_session(Some(paths)));
     let Some(live) = live else { return Opened::Answer(no_room(None)) };

@@ -65,6 +65,11 @@ impl Writer {
 
     /// Writes until the response ends; then the reader still has to be removed.
     pub(super) async fn run(&mut self, socket: &mut Socket, output: &mut Vec<u8>) -> End {
+        if !self.live.look(|session| session.may_open(self.stream))
+            && !self.wait_until_open(&socket.handle).await
+        {
+            return End::Broken;
+        }
         loop {
             let step = self.fill(output);
             let wrote = !output.is_empty();
@@ -95,9 +100,28 @@ impl Writer {
                         self.chunk(output, |out, _| sse::comment(out, b""));
                     }
                 }
+                Step::Load => {
+                    if !Box::pin(self.live.load(&socket.shard, self.stream)).await {
+                        return End::Broken;
+                    }
+                }
                 Step::Finished => return End::Whole,
                 Step::Planned => return End::Planned,
                 Step::Stale => return End::Broken,
+            }
+        }
+    }
+
+    /// Waits until the client may learn of the stream; false: the connection has lost it.
+    async fn wait_until_open(&self, handle: &Handle) -> bool {
+        loop {
+            handle.signal.raised().await;
+            handle.signal.take();
+            if handle.fenced.get() {
+                return false;
+            }
+            if self.live.look(|session| session.may_open(self.stream)) {
+                return true;
             }
         }
     }

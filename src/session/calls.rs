@@ -77,6 +77,8 @@ pub(super) struct Exchange {
     pub(super) started: bool,
     /// Whether the connection that posted has its reply, or is gone.
     pub(super) taken: bool,
+    /// Whether one of its requests ended without an answer.
+    pub(super) cut_short: bool,
     /// Final answers kept while the reply may still become JSON.
     pub(super) answers: Vec<Vec<u8>>,
     /// The raw ids of its requests, for what is told in-band.
@@ -93,6 +95,7 @@ impl Exchange {
             stream: None,
             started: false,
             taken: false,
+            cut_short: false,
             answers: Vec::new(),
             ids,
         }
@@ -170,6 +173,11 @@ pub(super) struct Calls {
 }
 
 impl Calls {
+    /// Nothing in flight; requests to the client are numbered after `asked_before`.
+    pub(super) fn new(asked_before: u64) -> Self {
+        Self { next_asked: asked_before, ..Self::default() }
+    }
+
     pub(super) fn add(
         &mut self,
         now: Instant,

@@ -10,6 +10,10 @@ use super::Session;
 use super::calls::{Answers, CallKey, Exchange, ExchangeKey, ReplyForm};
 use super::upstream::Upstream;
 
+/// Requests that change how the upstream is set up for its session.
+const SETUP_METHODS: [&str; 3] =
+    ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+
 /// What became of a POST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
@@ -218,6 +222,11 @@ impl Session {
             let data = format!(r#"{{"limit":{}}}"#, self.settings.limits.calls_per_session);
             self.respond_error(now, call, codes::SERVER_ERROR, message, Some(&data));
             return;
+        }
+        if let (Some(method), Some(params)) = (message.method.as_deref(), message.params)
+            && SETUP_METHODS.contains(&method)
+        {
+            self.note_setup(method, params);
         }
         upstream.request(self, now, call, message);
     }

@@ -13,6 +13,8 @@ pub enum Effect {
     Relieve(u32),
     /// The exchange is answered as JSON, or its stream has started.
     Ready(u64),
+    /// The upstream has accepted the session: [`super::Session::remember`] it.
+    Remember,
     /// The session is over: nothing of it can be served any more.
     Ended(Ended),
 }

@@ -17,8 +17,10 @@
 //! * A call gets exactly one final answer, and it is logged before anybody is told.
 //! * A disconnect cancels nothing.
 
+mod book;
 mod calls;
 mod client;
+mod durable;
 mod effect;
 mod overflow;
 #[cfg(test)]
@@ -32,6 +34,7 @@ pub mod table;
 mod tests;
 mod upstream;
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -40,6 +43,8 @@ use crate::limits::{COMMENT_BYTES_MAX, Limits, WRITE_BYTES_MAX};
 use crate::mcp::event_id::Token;
 use crate::mcp::revision::{self, Revision};
 use crate::mcp::session_id::SessionId;
+use crate::store::journal::{Journal, Seq};
+use crate::stream::log::Load;
 use crate::stream::receipt::{Outcome, Stage, Ticket};
 use crate::stream::{Generation, Stream, Transmit};
 
@@ -49,7 +54,7 @@ pub use self::effect::{Effect, Ended};
 pub use self::overflow::Overflow;
 pub use self::resume::{Refusal, RefusalAnswer};
 pub use self::streams::{Entry, STANDALONE};
-pub use self::upstream::{About, Upstream};
+pub use self::upstream::{About, Remembered, Upstream};
 
 use self::calls::Calls;
 use self::streams::Streams;
@@ -57,7 +62,7 @@ use self::streams::Streams;
 /// The `retry` of every stream, milliseconds.
 pub const RETRY_MS: u64 = 3000;
 
-/// What all sessions of a process share.
+/// What all sessions of a shard share.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The bounds.
@@ -66,6 +71,20 @@ pub struct Settings {
     pub key: [u8; 32],
     /// What happens when a reader is slower than its producer.
     pub overflow: Overflow,
+    /// The epoch of the logs.
+    pub epoch: u32,
+    /// The number before the first request of an upstream to a client: higher than any that an
+    /// earlier process gave out, so that a late answer never meets another question.
+    pub asked_before: u64,
+    /// Where the logs are kept beside memory; none where they end with the process.
+    pub journal: Option<Rc<RefCell<Journal>>>,
+}
+
+impl Settings {
+    /// Of sessions that end with their process.
+    pub fn in_memory(limits: Limits, key: [u8; 32], overflow: Overflow) -> Self {
+        Self { limits, key, overflow, epoch: 1, asked_before: 0, journal: None }
+    }
 }
 
 /// What a session has done since it was asked last, for the counters.
@@ -94,6 +113,8 @@ pub enum Step {
     Wait,
     /// Read the acknowledgements, then ask again.
     RingFull,
+    /// What comes next is on the disk: read it ([`Session::load`]), then ask again.
+    Load,
     /// The stream is over and everything has been sent.
     Finished,
     /// The connection ends in the planned way; the stream does not.
@@ -120,31 +141,43 @@ pub struct Session {
     ended: Option<Ended>,
     /// Of an HTTP+SSE session: where its client posts. Its one stream carries everything.
     endpoint: Option<Box<str>>,
+    /// The write of the newest record of the session itself.
+    remembered_at: Seq,
+    /// What the writer of a stream has just been told to read.
+    load: Option<(u32, Box<Load>)>,
 }
 
 /// Getters.
 impl Session {
     /// A session that has not been initialized yet.
     pub fn new(id: SessionId, settings: Rc<Settings>, now: Instant) -> Self {
+        let mut session = Self::bare(id, settings, now);
+        session.open_book();
+        session.add_stream(Box::default());
+        session
+    }
+
+    /// A session without a stream.
+    fn bare(id: SessionId, settings: Rc<Settings>, now: Instant) -> Self {
         let timeout = now + settings.limits.idle_timeout;
-        let mut session = Self {
+        Self {
             id,
+            epoch: settings.epoch,
+            calls: Calls::new(settings.asked_before),
             settings,
-            epoch: 1,
             revision: revision::NEWEST,
             revision_name: Box::default(),
             initialized: false,
             streams: Streams::new(),
             receipts: BTreeSet::new(),
-            calls: Calls::default(),
             effects: VecDeque::new(),
             used: now,
             timeout,
             ended: None,
             endpoint: None,
-        };
-        session.add_stream(Box::default());
-        session
+            remembered_at: 0,
+            load: None,
+        }
     }
 
     /// A session of the HTTP+SSE transport (MCP 2024-11-05), whose client posts to `endpoint`. Its
@@ -156,16 +189,13 @@ impl Session {
         now: Instant,
         endpoint: String,
     ) -> Self {
-        let mut session = Self::new(id, settings, now);
+        let mut session = Self::bare(id, settings, now);
         session.endpoint = Some(endpoint.into());
-        if let Some(entry) = session.streams.get_mut(STANDALONE) {
-            let mut scope = id.write().to_vec();
-            scope.push(b'.');
-            entry.scope = scope.into();
-        }
         // Without a connection there is no way to post a second GET to: it is kept no longer than
         // what it holds.
         session.timeout = now + session.idle_timeout();
+        session.open_book();
+        session.add_stream(Box::default());
         session
     }
 
@@ -268,6 +298,9 @@ impl Session {
         self.revision = Revision::behaviour_of(name);
         self.revision_name = name.into();
         self.initialized = true;
+        if self.streams.book.is_some() {
+            self.effects.push_back(Effect::Remember);
+        }
     }
 
     /// Somebody used the session.
@@ -292,6 +325,9 @@ impl Session {
             return;
         }
         self.ended = Some(why);
+        if let Some(book) = self.streams.book.take() {
+            book.end();
+        }
         for number in self.streams.numbers() {
             if let Some(entry) = self.streams.get_mut(number) {
                 entry.stream.handle_ended();
@@ -361,8 +397,19 @@ impl Session {
     }
 
     fn add_stream(&mut self, ids: Box<[Box<str>]>) -> u32 {
-        let token = self.mint(self.streams.next());
-        self.streams.add(token, Box::default(), ids)
+        let number = self.streams.next();
+        let (token, scope) = (self.mint(number), self.scope(number));
+        self.streams.add(token, scope, ids)
+    }
+
+    /// What stands before the token in the ids of a stream's events.
+    fn scope(&self, number: u32) -> Box<[u8]> {
+        if number != STANDALONE || !self.is_http_sse() {
+            return Box::default();
+        }
+        let mut scope = self.id.write().to_vec();
+        scope.push(b'.');
+        scope.into()
     }
 
     fn mint(&self, stream: u32) -> Token {
@@ -524,11 +571,14 @@ impl Session {
             Transmit::Finished => Step::Finished,
             Transmit::Idle if self.ended.is_some() => Step::Finished,
             Transmit::Idle if entry.planned_close => Step::Planned,
+            Transmit::Idle if self.log_failed() => self.give_up(number, out),
             Transmit::Idle => Step::Wait,
             Transmit::RingFull => Step::RingFull,
-            Transmit::Load(_) | Transmit::Broken => {
-                unreachable!("a session that logs nothing durably reads nothing back")
+            Transmit::Load(load) => {
+                self.load = Some((number, load));
+                Step::Load
             }
+            Transmit::Broken => self.give_up(number, out),
         }
     }
 

@@ -29,7 +29,10 @@ impl Entry {
     /// stream without a listener has nobody to wait for.
     fn has_room(&self, now: Instant, settings: &Settings) -> bool {
         let limits = &settings.limits;
-        let ahead = self.stream.unsent_bytes() >= limits.stream_bytes / 2;
+        // What is on the disk holds no memory: it may wait there before anybody waits here.
+        let is_on_disk = self.stream.disk_bytes() > 0;
+        let most = if is_on_disk { limits.stream_disk_bytes } else { limits.stream_bytes };
+        let ahead = self.stream.unsent_bytes() >= most / 2;
         let nobody = self.ids.is_empty() && self.stream.attached().is_none();
         if settings.overflow == Overflow::Cut || !ahead || nobody {
             self.full_since.set(None);
@@ -43,8 +46,12 @@ impl Entry {
 
 impl Session {
     /// Whether a producer that can wait may go on writing about this. One that may not is asked
-    /// again when its reader has taken something, or after the pause timeout: then it may.
+    /// again when its reader has taken something, or after the pause timeout: then it may. While
+    /// the journal is full nobody may, whatever the policy: that is what the disk can take.
     pub fn has_room(&self, about: About, now: Instant) -> bool {
+        if self.log_is_full() {
+            return false;
+        }
         let number = self.number_of(about);
         let entry = number.and_then(|number| self.streams.get(number));
         entry.is_none_or(|entry| entry.has_room(now, &self.settings))
@@ -55,6 +62,9 @@ impl Session {
     /// of a session may hold it up, and it is read again as soon as another request arrives. An
     /// HTTP+SSE session has one reader, for whom everything is.
     pub fn wants_pause(&self, now: Instant) -> bool {
+        if self.log_is_full() {
+            return true;
+        }
         let full = |number: u32| {
             let entry = self.streams.get(number);
             entry.is_some_and(|entry| !entry.has_room(now, &self.settings))

@@ -19,6 +19,10 @@ impl Upstream for Silent {
     fn cancel(&mut self, _: CallKey, _: Option<&Envelope<'_>>, _: &str) {}
 
     fn answer(&mut self, _: &mut Session, _: Instant, _: &Asked, _: Result<&Envelope<'_>, &str>) {}
+
+    fn remember(&self) -> Option<Remembered> {
+        None
+    }
 }
 
 fn session(now: Instant) -> Session {
@@ -26,7 +30,7 @@ fn session(now: Instant) -> Session {
 }
 
 fn session_with(now: Instant, limits: Limits) -> Session {
-    let settings = Settings { limits, key: [7; 32], overflow: Overflow::Auto };
+    let settings = Settings::in_memory(limits, [7; 32], Overflow::Auto);
     let mut session = Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now);
     session.set_initialized("2025-11-25");
     session
@@ -162,7 +166,7 @@ fn an_expired_stream_that_is_being_read_does_not_ask_for_time() {
 #[test]
 fn a_call_of_http_sse_is_about_the_one_stream() {
     let now = Instant::now();
-    let settings = Settings { limits: Limits::default(), key: [7; 32], overflow: Overflow::Auto };
+    let settings = Settings::in_memory(Limits::default(), [7; 32], Overflow::Auto);
     let half = settings.limits.stream_bytes as usize / 2;
     let id = SessionId::from_random(0, [1; 16]);
     let mut session = Session::new_http_sse(id, Rc::new(settings), now, "messages?".into());

@@ -222,7 +222,7 @@ impl Session {
     }
 
     /// The requests of a stream that its client may still wait for: the open ones, or all.
-    fn waiting_ids(&self, stream: u32) -> Vec<&str> {
+    pub(super) fn waiting_ids(&self, stream: u32) -> Vec<&str> {
         let exchange = self.calls.exchanges.iter().find(|(_, e)| e.stream == Some(stream));
         if let Some((&key, _)) = exchange {
             let calls = self.calls.calls.values().filter(|call| call.exchange == key);

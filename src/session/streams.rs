@@ -1,5 +1,7 @@
 //! The streams of one session, their tokens, their retention and their tombstones.
 
+mod durable;
+
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -17,6 +19,7 @@ use crate::stream::takeover::Lost;
 use crate::stream::{Attached, Generation, Retention, Stream, Takeover};
 
 use super::Done;
+use super::book::Book;
 use super::calls::ids_bytes;
 use super::effect::Effect;
 use super::table::IdHasher;
@@ -43,10 +46,28 @@ pub struct Entry {
 }
 
 impl Entry {
+    fn new(token: Token, scope: Box<[u8]>, ids: Box<[Box<str>]>, stream: Stream) -> Self {
+        Self {
+            stream,
+            token,
+            scope,
+            ids,
+            planned_close: false,
+            full_since: Cell::new(None),
+            reattached: 0,
+            reattached_at: None,
+        }
+    }
+
     /// Bytes charged for the stream: its log, comments that wait, and what is known of it.
     fn bytes(&self) -> u64 {
         let known = size_of::<Self>() as u64 + ids_bytes(&self.ids);
         known + self.stream.bytes() + self.stream.comment_bytes()
+    }
+
+    /// The place of a request among those that it answers, counted from 1; 0 where it is none.
+    fn place_of(&self, id: &str) -> u16 {
+        self.ids.iter().position(|known| **known == *id).map_or(0, |at| at as u16 + 1)
     }
 
     /// Appends the id of event `number`, as the client sees it.
@@ -81,6 +102,8 @@ pub(super) struct Streams {
     bytes: u64,
     next: u32,
     done: Done,
+    /// Where what a restart has to know is logged; none where nothing outlives the process.
+    pub(super) book: Option<Box<Book>>,
 }
 
 impl Streams {
@@ -93,6 +116,7 @@ impl Streams {
             bytes: 0,
             next: STANDALONE,
             done: Done::default(),
+            book: None,
         }
     }
 
@@ -100,20 +124,17 @@ impl Streams {
         let number = self.next;
         self.next += 1;
         self.done.streams_started += 1;
-        let stream = Stream::default();
-        let entry = Entry {
-            stream,
-            token,
-            scope,
-            ids,
-            planned_close: false,
-            full_since: Cell::new(None),
-            reattached: 0,
-            reattached_at: None,
-        };
+        let mut stream = Stream::default();
+        if let Some(book) = &self.book {
+            book.open(number, &durable::body(&ids, 0, &[]), &mut stream);
+        }
+        self.insert(number, Entry::new(token, scope, ids, stream));
+        number
+    }
+
+    fn insert(&mut self, number: u32, entry: Entry) {
         self.bytes += entry.bytes();
         self.map.insert(number, Box::new(entry));
-        number
     }
 
     /// The number that the next stream will have.
@@ -157,6 +178,9 @@ impl Streams {
     /// Forgets a stream that nobody has heard of: its reply became JSON.
     pub(super) fn remove_unused(&mut self, number: u32) {
         if let Some(entry) = self.map.remove(&number) {
+            if let Some(book) = &self.book {
+                book.bury(number, entry.stream.tail());
+            }
             self.bytes -= entry.bytes();
         }
     }
@@ -220,11 +244,13 @@ impl Streams {
         self.map.values().any(|entry| entry.stream.attached().is_some())
     }
 
-    /// Logs one message, whose JSON text `payload` writes; returns its number.
+    /// Logs one message, whose JSON text `payload` writes; returns its number. It is the answer to
+    /// the request of the raw id `answered`, if to any.
     pub(super) fn append(
         &mut self,
         now: Instant,
         number: u32,
+        answered: Option<&str>,
         hint: usize,
         payload: impl FnOnce(&mut Vec<u8>),
     ) -> u64 {
@@ -235,6 +261,10 @@ impl Streams {
         let event = entry.stream.append(now, hint, |event, out| {
             sse::event_with(out, [scope, token], event, payload);
         });
+        if let Some(book) = &self.book {
+            let answers = answered.map_or(0, |id| entry.place_of(id));
+            book.event(number, answers, &mut entry.stream);
+        }
         let added = entry.stream.bytes() - before;
         self.bytes += added;
         self.done.events += 1;
@@ -242,19 +272,35 @@ impl Streams {
         event
     }
 
-    pub(super) fn finish(&mut self, now: Instant, number: u32) {
+    /// The stream has had its last event; `cut_short` where a request of it gets no answer.
+    pub(super) fn finish(&mut self, now: Instant, number: u32, cut_short: bool) {
         if let Some(entry) = self.map.get_mut(&number) {
             entry.stream.finish();
+            if let Some(book) = self.book.as_ref().filter(|_| cut_short) {
+                book.finish(number, &mut entry.stream);
+            }
             self.finished.push_back((now, number));
             self.done.streams_finished += 1;
         }
+    }
+
+    /// What one stream may keep, on the disk where there is one: a request's stream ages from its
+    /// end, the standalone one by event.
+    fn keep(&self, number: u32, limits: &Limits) -> Retention {
+        let bytes =
+            if self.book.is_some() { limits.stream_disk_bytes } else { limits.stream_bytes };
+        let age = (number == STANDALONE).then_some(limits.retention);
+        Retention { bytes, events: limits.stream_events, age }
     }
 
     /// Whether a stream or the session, which holds `held` bytes besides, has more than it may.
     pub(super) fn over_budget(&self, number: u32, held: u64, limits: &Limits) -> bool {
         self.bytes + held > limits.session_bytes
             || self.finished.len() > FINISHED_STREAMS_MAX
-            || self.get(number).is_some_and(|e| e.stream.over_budget(&keep(number, limits)))
+            || self.get(number).is_some_and(|entry| {
+                entry.stream.bytes() > limits.stream_bytes
+                    || entry.stream.over_budget(&self.keep(number, limits))
+            })
     }
 
     /// Brings the stream back into its budget, and the session well below its own, so that its
@@ -267,7 +313,10 @@ impl Streams {
         limits: &Limits,
         effects: &mut VecDeque<Effect>,
     ) {
-        self.relieve_stream(now, number, &keep(number, limits), effects);
+        if self.get(number).is_some_and(|entry| entry.stream.bytes() > limits.stream_bytes) {
+            self.spill(number, relieved(limits.stream_bytes));
+        }
+        self.relieve_stream(now, number, &self.keep(number, limits), effects);
         self.bury(|streams, _| streams.finished.len() > FINISHED_STREAMS_MAX);
         if self.bytes + held > limits.session_bytes {
             self.done.reliefs += 1;
@@ -276,10 +325,11 @@ impl Streams {
         }
     }
 
-    /// Brings the streams down to `most` bytes, in the order of relief: finished streams, oldest
-    /// first, and their tombstones; what the client has named; what TCP has confirmed; then the
-    /// policy, on the streams that hold most that is not confirmed.
+    /// Brings the streams down to `most` bytes, in the order of relief: what is on the disk as
+    /// well; finished streams, oldest first, and their tombstones; what the client has named; what
+    /// TCP has confirmed; then the policy, on the streams that hold most that is not confirmed.
     pub(super) fn shrink(&mut self, now: Instant, most: u64, effects: &mut VecDeque<Effect>) {
+        self.spill_all(most);
         self.bury(|streams, _| streams.bytes > most);
         while self.bytes > most && self.drop_tombstone() {}
         for seen in [Stream::named, Stream::confirmed] {
@@ -337,7 +387,7 @@ impl Streams {
 
     /// Drops what is older than the retention.
     pub(super) fn expire(&mut self, now: Instant, limits: &Limits, effects: &mut VecDeque<Effect>) {
-        self.relieve_stream(now, STANDALONE, &keep(STANDALONE, limits), effects);
+        self.relieve_stream(now, STANDALONE, &self.keep(STANDALONE, limits), effects);
         self.bury(|_, finished| now.duration_since(finished) >= limits.retention);
     }
 
@@ -389,6 +439,9 @@ impl Streams {
                 self.told.push_back(told);
             }
             let tail = entry.stream.tail();
+            if let Some(book) = &self.book {
+                book.bury(number, tail);
+            }
             let tombstone = Tombstone { number, tail, ids: entry.ids };
             self.bytes += tombstone.bytes();
             self.tombstones.push_back(tombstone);
@@ -406,20 +459,14 @@ impl Streams {
         effects: &mut VecDeque<Effect>,
     ) {
         let Some(entry) = self.map.get_mut(&number) else { return };
-        let before = entry.stream.bytes();
+        let (before, floor) = (entry.stream.bytes(), entry.stream.floor());
         let cut: Option<Generation> = entry.stream.relieve(now, keep);
         self.bytes -= before - entry.stream.bytes();
+        if let Some(book) = self.book.as_ref().filter(|_| entry.stream.floor() > floor) {
+            book.floor(number, entry.stream.floor());
+        }
         if let Some(generation) = cut {
             effects.push_back(Effect::Close(number, generation));
         }
-    }
-}
-
-/// What one stream may keep: a request's stream ages from its end, the standalone one by event.
-fn keep(number: u32, limits: &Limits) -> Retention {
-    Retention {
-        bytes: limits.stream_bytes,
-        events: limits.stream_events,
-        age: (number == STANDALONE).then_some(limits.retention),
     }
 }

@@ -35,6 +35,10 @@ impl Upstream for Silent {
         let text = answer.map(|message| message.text.to_owned());
         self.answers.push(text.map_err(str::to_owned));
     }
+
+    fn remember(&self) -> Option<Remembered> {
+        None
+    }
 }
 
 struct Bench {
@@ -48,7 +52,7 @@ const BOTH: Accept = Accept { json: true, sse: true };
 impl Bench {
     fn new(limits: Limits, revision: &str) -> Self {
         let now = Instant::now();
-        let settings = Rc::new(Settings { limits, key: [7; 32], overflow: Overflow::Auto });
+        let settings = Rc::new(Settings::in_memory(limits, [7; 32], Overflow::Auto));
         let id = SessionId::from_random(3, [1; 16]);
         let mut session = Session::new(id, settings, now);
         session.set_initialized(revision);

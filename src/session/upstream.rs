@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::limits::ASKED_MAX;
-use crate::mcp::jsonrpc::{self, Envelope, codes};
+use crate::mcp::jsonrpc::{self, Envelope, Message, codes};
 
 use super::Session;
 use super::calls::{Asked, CallKey, ExchangeKey};
@@ -17,6 +17,17 @@ pub enum About {
     Call(CallKey),
     /// No call: it goes to the standalone stream.
     Standalone,
+}
+
+/// What a session's upstream has been told and has to be told again after a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// Params of the session's `initialize`, raw JSON.
+    pub initialize: String,
+    /// Revision and capabilities of the answer to it, raw JSON.
+    pub result: String,
+    /// Method and params, raw JSON, of what set it up further, in order.
+    pub requests: Vec<(String, String)>,
 }
 
 /// Whatever produces the session's messages.
@@ -44,6 +55,9 @@ pub trait Upstream {
         asked: &Asked,
         answer: Result<&Envelope<'_>, &str>,
     );
+
+    /// What a restart has to know of it; none before it has accepted the session.
+    fn remember(&self) -> Option<Remembered>;
 }
 
 /// Messages of the upstream.
@@ -75,12 +89,14 @@ impl Session {
         }
         if self.is_http_sse() {
             self.forget_if_taken(key);
-            self.log(now, STANDALONE, hint + call.id.len(), |out| payload(&call.id, out));
+            self.log(now, STANDALONE, Some(&call.id), hint + call.id.len(), |out| {
+                payload(&call.id, out);
+            });
             return true;
         }
         self.start(now, key);
         let number = self.stream_of(key);
-        self.log(now, number, hint + call.id.len(), |out| payload(&call.id, out));
+        self.log(now, number, Some(&call.id), hint + call.id.len(), |out| payload(&call.id, out));
         self.finish_exchange(now, key);
         true
     }
@@ -132,7 +148,7 @@ impl Session {
                 _ => STANDALONE,
             },
         };
-        (number, self.log(now, number, hint, payload))
+        (number, self.log(now, number, None, hint, payload))
     }
 
     /// The stream that carries what is written about this, if it is there already.
@@ -263,7 +279,8 @@ impl Session {
         let kept = self.calls.take_answers(key);
         let number = self.stream_of(key);
         for answer in kept {
-            self.log(now, number, answer.len(), |out| out.extend_from_slice(&answer));
+            let id = answered_by(&answer);
+            self.log(now, number, id, answer.len(), |out| out.extend_from_slice(&answer));
         }
         self.effects.push_back(Effect::Ready(key));
         true
@@ -301,6 +318,7 @@ impl Session {
         let key = call.exchange;
         if let Some(exchange) = self.calls.exchanges.get_mut(&key) {
             exchange.open -= 1;
+            exchange.cut_short = true;
             if exchange.started || self.streams.holds_any(exchange.stream) {
                 self.start(now, key);
                 self.finish_exchange(now, key);
@@ -328,7 +346,7 @@ impl Session {
             return;
         }
         let number = exchange.stream.expect("a started reply has its stream");
-        self.streams.finish(now, number);
+        self.streams.finish(now, number, exchange.cut_short);
         self.expect_timeout(now + self.settings.limits.retention);
         self.forget_if_taken(key);
         self.wake(number);
@@ -336,19 +354,23 @@ impl Session {
         self.relieve_later(number);
     }
 
-    fn log(
+    pub(super) fn log(
         &mut self,
         now: Instant,
         number: u32,
+        answered: Option<&str>,
         hint: usize,
         payload: impl FnOnce(&mut Vec<u8>),
     ) -> u64 {
-        let event = self.streams.append(now, number, hint, payload);
+        let event = self.streams.append(now, number, answered, hint, payload);
         // The only one that is kept, so that nothing has asked for its age yet.
         if number == STANDALONE && self.stream(number).is_some_and(|s| s.floor() == event) {
             self.expect_timeout(now + self.settings.limits.retention);
         }
-        self.wake(number);
+        // What is not committed yet wakes nobody: the journal says when it is.
+        if self.stream(number).is_some_and(|stream| stream.committed() == stream.tail()) {
+            self.wake(number);
+        }
         self.relieve_later(number);
         event
     }
@@ -358,7 +380,7 @@ impl Session {
         let (carrier, _) = asked.at;
         let open = self.stream(carrier).is_some_and(|stream| !stream.is_finished());
         let number = if open { carrier } else { STANDALONE };
-        self.log(now, number, 128, |out| payload(key, out));
+        self.log(now, number, None, 128, |out| payload(key, out));
     }
 
     pub(super) fn time_out_calls(&mut self, now: Instant, upstream: &mut impl Upstream) {
@@ -402,5 +424,13 @@ impl Session {
                 upstream.answer(self, now, &asked, Err(reason));
             }
         }
+    }
+}
+
+/// The raw id of the request that a final answer is for.
+fn answered_by(answer: &[u8]) -> Option<&str> {
+    match jsonrpc::parse(answer) {
+        Ok(Message::Single(message)) => message.id,
+        _ => None,
     }
 }

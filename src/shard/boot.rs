@@ -20,7 +20,10 @@ use crate::config::{Config, EnvRule, UpstreamConfig};
 use crate::limits::LISTEN_BACKLOG;
 use crate::net::accept;
 use crate::obs::counters;
-use crate::sys::random::Random;
+use crate::store::directory::Directory;
+use crate::store::meta::Meta;
+use crate::store::start::{self, ShardLog};
+use crate::store::wal::{self, Wal};
 use crate::sys::signal::{self, SignalFd};
 use crate::sys::{affinity, fds, listen, uring};
 use crate::upstream::spawner::{CommandSpec, Spawner};
@@ -62,6 +65,8 @@ pub struct Running {
     process: Arc<Process>,
     signals: Receiver<i32>,
     drained: Receiver<()>,
+    /// Holds the lock of the data directory.
+    _directory: Option<Directory>,
 }
 
 /// The socket that a service manager handed over (`LISTEN_FDS`), if it did: then `config` says
@@ -108,19 +113,29 @@ pub fn start(config: Config, inherited: Option<OwnedFd>) -> Result<Running, Stri
     let address = listen::local_addr(listeners[0].as_fd())
         .map_err(|error| fail("the address that is listened on", error))?;
     let (drained, all_drained) = mpsc::channel();
-    let process = Arc::new(process(config, address, count, drained)?);
+    let opened = match &config.data {
+        Some(data) => Some(start::open(data, config.limits.segment_bytes, count as u16)?),
+        None => None,
+    };
+    let (meta, directory, logs) = match opened {
+        Some(opened) => (opened.meta, Some(opened.directory), opened.shards),
+        None => (start::meta_in_memory().map_err(|e| fail("random numbers", e))?, None, Vec::new()),
+    };
+    let mut logs = logs.into_iter();
+    let process = Arc::new(process(config, address, &meta, count, drained)?);
     let (ready, all_ready) = mpsc::channel();
     for (index, listener) in listeners.into_iter().enumerate() {
         let (process, ready) = (Arc::clone(&process), ready.clone());
         let cpu = cpus[index % cpus.len()];
-        let run = move || run_shard(index as u16, cpu, process, listener, &ready);
+        let log = logs.next();
+        let run = move || run_shard(index as u16, cpu, process, (listener, log), &ready);
         let started = thread::Builder::new().name(format!("shard-{index}")).spawn(run);
         started.map_err(|error| fail("a shard's thread", error))?;
     }
     for _ in 0..count {
         all_ready.recv().map_err(|_| "a shard ended at its start".to_owned())??;
     }
-    Ok(Running { address, process, signals, drained: all_drained })
+    Ok(Running { address, process, signals, drained: all_drained, _directory: directory })
 }
 
 impl Running {
@@ -192,14 +207,13 @@ impl Running {
 fn process(
     config: Config,
     address: SocketAddr,
+    meta: &Meta,
     count: usize,
     drained: mpsc::Sender<()>,
 ) -> Result<Process, String> {
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     let origins = OriginPolicy::new(&[address], &config.origins, &config.hosts)
         .map_err(|wrong| wrong.join("; "))?;
-    let mut key = [0; 32];
-    Random::new().map_err(|error| fail("random numbers", error))?.fill(&mut key);
     let mailboxes: io::Result<Vec<_>> =
         (0..count).map(|_| Mailbox::new(config.limits.connections)).collect();
     let spawner = match &config.upstream {
@@ -213,7 +227,9 @@ fn process(
     };
     Ok(Process {
         origins,
-        key,
+        key: meta.key,
+        epoch: meta.epoch,
+        runs: meta.runs,
         mailboxes: mailboxes.map_err(|error| fail("mailboxes", error))?,
         counters: (0..count).map(|_| counters::new_shared()).collect(),
         spawner,
@@ -304,7 +320,7 @@ fn run_shard(
     index: u16,
     cpu: usize,
     process: Arc<Process>,
-    listener: OwnedFd,
+    (listener, log): (OwnedFd, Option<ShardLog>),
     ready: &mpsc::Sender<Result<(), String>>,
 ) {
     if let Err(error) = affinity::pin(cpu) {
@@ -324,7 +340,7 @@ fn run_shard(
     };
     producers::enter_shard();
     runtime.block_on(async move {
-        match start_tasks(index, process, listener) {
+        match start_tasks(index, process, listener, log) {
             Ok(()) => {
                 let _ = ready.send(Ok(()));
                 std::future::pending::<()>().await;
@@ -336,9 +352,20 @@ fn run_shard(
     });
 }
 
-fn start_tasks(index: u16, process: Arc<Process>, listener: OwnedFd) -> io::Result<()> {
+fn start_tasks(
+    index: u16,
+    process: Arc<Process>,
+    listener: OwnedFd,
+    log: Option<ShardLog>,
+) -> io::Result<()> {
     let receiver = process.mailboxes[usize::from(index)].receiver()?;
-    let shard = Shard::new(index, process)?;
+    let (wal, sessions) = log.map(Wal::open).unzip();
+    let shard = Shard::new(index, process, wal.clone())?;
+    if let Some(wal) = wal {
+        shard.restore(sessions.unwrap_or_default());
+        shard.retire_segments();
+        task::spawn("log", wal::drive(shard.clone(), wal), || std::process::abort());
+    }
     let listener = TcpListener::from_std(std::net::TcpListener::from(listener))?;
     // Without one of these a shard would be deaf: better that the process goes down whole.
     task::spawn("driver", driver::drive(shard.clone()), || std::process::abort());

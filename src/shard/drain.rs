@@ -51,6 +51,8 @@ pub async fn drain(shard: Rc<Shard>, deadline: Instant) {
         live.with(&shard, |session, _, now| {
             // Calls that came after the others had been answered.
             session.drain(now);
+            // One that outlives the process goes on after the restart, wherever that is.
+            session.leave();
             session.end(Ended::Drained);
         });
     }
@@ -59,6 +61,9 @@ pub async fn drain(shard: Rc<Shard>, deadline: Instant) {
         sleep(LOOK).await;
     }
     end_children(&shard).await;
+    if let Some(wal) = shard.wal() {
+        wal.close().await;
+    }
     info!(shard = shard.index, "drained");
     shard.process.handle_drained();
 }

@@ -9,7 +9,7 @@ use std::hash::BuildHasherDefault;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::limits::WRITE_BYTES_MAX;
 use crate::mcp::jsonrpc::codes;
@@ -72,6 +72,8 @@ pub struct Live {
     room: Room,
     /// It is in the shard's list of sessions that produce.
     runnable: Cell<bool>,
+    /// Its number in the shard's log, where it outlives the process.
+    pub slot: Cell<Option<u32>>,
     /// Its short id, for log lines.
     pub short: ShortId,
 }
@@ -96,6 +98,7 @@ impl Live {
             queued: Charge::new(budget, Of::Transit),
             room: Room::default(),
             runnable: Cell::new(false),
+            slot: Cell::new(None),
             short,
         }
     }
@@ -159,6 +162,33 @@ impl Live {
             self.tell(ticket, outcome);
         }
         step
+    }
+
+    /// What was journaled for this stream is committed.
+    pub fn handle_committed(&self, stream: u32) {
+        self.session.borrow_mut().handle_committed(stream);
+        if let Some(reader) = self.readers.borrow().get(&stream) {
+            reader.handle.signal.raise();
+        }
+        loop {
+            let told = self.session.borrow_mut().poll_told();
+            let Some((ticket, outcome)) = told else { break };
+            self.tell(ticket, outcome);
+        }
+    }
+
+    /// Reads what the writer of this stream was told to; false where it cannot go on.
+    pub async fn load(self: &Rc<Self>, shard: &Rc<Shard>, stream: u32) -> bool {
+        let wanted = self.session.borrow_mut().take_load(stream);
+        let (Some(wanted), Some(wal)) = (wanted, shard.wal()) else { return false };
+        let read = wal.read(wanted.slot, stream, &wanted.token, &wanted.load).await;
+        if let Err(error) = &read {
+            error!(session = %self.short, stream, %error, "events cannot be read from the log");
+        }
+        self.with(shard, |session, _, now| {
+            session.handle_loaded(now, stream, &wanted.load, read.ok());
+        });
+        true
     }
 
     /// Makes sure that what `about` writes to is there for an off-core producer: its stream's key,
@@ -451,6 +481,7 @@ impl Live {
         if done != Done::default() {
             self.count(shard, &done);
         }
+        shard.write_log();
         let timeout = self.session.borrow().timeout();
         if let Some(at) = self.timer.set(timeout) {
             shard.insert_timer(at, TimerKey::Session(self.key));
@@ -505,6 +536,9 @@ impl Live {
                     }
                     let mut session = self.session.borrow_mut();
                     session.relieve(now, stream, &mut *self.behind.borrow_mut());
+                }
+                Some(Effect::Remember) => {
+                    self.session.borrow_mut().remember(&*self.behind.borrow());
                 }
                 Some(Effect::Ended(why)) => self.handle_ended(shard, why),
             }

@@ -11,6 +11,7 @@ pub mod doorbell;
 mod drain;
 pub mod driver;
 mod dump;
+mod durable;
 pub mod fairness;
 pub mod handoff;
 pub mod live;

@@ -19,6 +19,7 @@ use crate::net::handle::Handle;
 use crate::obs::counters::{SharedCounters, Totals};
 use crate::session::table::IdHasher;
 use crate::session::{Session, Settings};
+use crate::store::wal::Wal;
 use crate::sys::memory;
 use crate::sys::random::Random;
 use crate::upstream::behind::Behind;
@@ -27,6 +28,7 @@ use crate::upstream::piped::Piped;
 use crate::upstream::spawner::{CommandSpec, Spawner};
 
 use super::budget::Budget;
+use super::durable::Kept;
 use super::fairness::Yielder;
 use super::handoff::Letter;
 use super::live::Live;
@@ -55,6 +57,10 @@ pub struct Process {
     pub origins: OriginPolicy,
     /// The key of the event ids' tokens.
     pub key: [u8; 32],
+    /// The epoch of the logs.
+    pub epoch: u32,
+    /// How often the logs have been opened; 0 where they end with the process.
+    pub runs: u32,
     /// Each shard's mailbox, by index.
     pub mailboxes: Vec<Arc<Mailbox<Letter>>>,
     /// Each shard's counters, by index.
@@ -99,6 +105,8 @@ pub enum TimerKey {
     Sweep(u64),
     /// No session has ended for a while: their memory can go back to the system.
     GiveBack,
+    /// A segment of the log may have to go.
+    Retire,
 }
 
 /// Work that waits for its slice.
@@ -153,6 +161,8 @@ pub struct Shard {
     random: RefCell<Random>,
     date: RefCell<DateCache>,
     complaints: Cell<(u64, u32)>,
+    pub(super) wal: Option<Rc<Wal>>,
+    pub(super) kept: Kept,
     started: Instant,
     /// Set when the drain begins.
     pub draining: Cell<bool>,
@@ -161,13 +171,24 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The shard `index`, made inside its runtime. Errors: no descriptor is left.
-    pub fn new(index: u16, process: Arc<Process>) -> std::io::Result<Rc<Self>> {
+    /// The shard `index`, made inside its runtime, with its log where it has one. Errors: no
+    /// descriptor is left.
+    pub fn new(
+        index: u16,
+        process: Arc<Process>,
+        wal: Option<Rc<Wal>>,
+    ) -> std::io::Result<Rc<Self>> {
         let now = Instant::now();
         let limits = process.config.limits.clone();
-        let overflow = process.config.overflow;
         let (memory_bytes, shards) = (limits.memory_bytes, process.mailboxes.len() as u64);
-        let settings = Rc::new(Settings { limits, key: process.key, overflow });
+        let settings = Rc::new(Settings {
+            limits,
+            key: process.key,
+            overflow: process.config.overflow,
+            epoch: process.epoch,
+            asked_before: u64::from(process.runs) << 32,
+            journal: wal.as_ref().map(|wal| Rc::clone(wal.journal())),
+        });
         Ok(Rc::new(Self {
             index,
             settings,
@@ -193,6 +214,8 @@ impl Shard {
             random: RefCell::new(Random::new()?),
             date: RefCell::new(DateCache::new()),
             complaints: Cell::new((0, 0)),
+            wal,
+            kept: Kept::default(),
             started: now,
             draining: Cell::new(false),
             stop_accepting: Signal::default(),
@@ -256,7 +279,9 @@ impl Shard {
 impl Shard {
     /// The session with this id.
     pub fn session(&self, id: &SessionId) -> Option<Rc<Live>> {
-        self.sessions.borrow().get(&id.random).cloned()
+        let live = self.sessions.borrow().get(&id.random).cloned();
+        // The shard that the id names is part of it, though another one may own the session now.
+        live.filter(|live| live.look(|session| session.id() == *id))
     }
 
     /// A new session, owned by this shard; none where the process has as many as it may. With
@@ -284,12 +309,18 @@ impl Shard {
                 Behind::Piped(Box::new(Piped::new(now, self.process.config.on_child_exit, most)))
             }
         };
-        let key = self.key();
+        self.counters.sessions_started.increment();
+        Some(self.register(session, behind))
+    }
+
+    /// A session belongs to this shard from now on; the process has counted it.
+    pub(super) fn register(&self, session: Session, behind: Behind) -> Rc<Live> {
+        let (key, id) = (self.key(), session.id());
         let live = Rc::new(Live::new(session, behind, key, &self.budget));
         self.sessions.borrow_mut().insert(id.random, Rc::clone(&live));
         self.by_key.borrow_mut().insert(key, Rc::clone(&live));
-        self.counters.sessions_started.increment();
-        Some(live)
+        self.keep_slot(&live);
+        live
     }
 
     /// The session is over; false where it was already. What it holds goes with its last
@@ -297,6 +328,7 @@ impl Shard {
     pub fn remove_session(&self, live: &Rc<Live>) -> bool {
         let id = live.look(|session| session.id().random);
         self.by_key.borrow_mut().remove(&live.key);
+        self.forget_slot(live);
         if self.sessions.borrow_mut().remove(&id).is_none() {
             return false;
         }
@@ -441,6 +473,7 @@ impl Shard {
                         self.expire_session(now, key, &live);
                     }
                 }
+                TimerKey::Retire => self.retire_segments(),
                 TimerKey::GiveBack => match self.give_back.fire(now) {
                     Fired::Due => memory::give_back(),
                     Fired::Again(at) => self.insert_timer(at, key),

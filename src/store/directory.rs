@@ -13,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::meta::{META_BYTES, Meta};
+use super::segment::parse_file_name;
 
 const LOCK: &str = "lock";
 const META: &str = "meta";
@@ -128,7 +129,7 @@ impl Layout {
             if name.starts_with(SPARE) {
                 continue;
             }
-            let Some(number) = segment_number(name) else {
+            let Some(number) = parse_file_name(name) else {
                 return Err(foreign(&path));
             };
             match entry.metadata() {
@@ -325,17 +326,6 @@ pub fn boot_id() -> io::Result<[u8; 16]> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{path}: {text:?}")))
 }
 
-/// The name of a segment's file.
-pub fn segment_name(number: u32) -> String {
-    format!("{number:010}.wal")
-}
-
-/// The number in the name of a segment's file.
-fn segment_number(name: &str) -> Option<u32> {
-    let number = name.strip_suffix(".wal")?.parse().ok()?;
-    (segment_name(number) == name).then_some(number)
-}
-
 /// The name of a file that is not, or no longer, a segment.
 pub(super) fn spare_name(number: u64) -> String {
     format!("{SPARE}{number}")
@@ -354,7 +344,7 @@ fn remove_generation(folder: &Path) -> io::Result<()> {
         if name.strip_prefix("shard-").and_then(|k| k.parse::<u16>().ok()).is_none() {
             return Err(foreign(&shard));
         }
-        remove_files(&shard, |name| name.starts_with(SPARE) || segment_number(name).is_some())?;
+        remove_files(&shard, |name| name.starts_with(SPARE) || parse_file_name(name).is_some())?;
         at(&shard, fs::remove_dir(&shard))?;
     }
     at(folder, fs::remove_dir(folder))

@@ -23,7 +23,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use futures_channel::oneshot;
 
-use super::directory::{FILE_MODE, at, segment_name, spare_name, sync_folder};
+use super::directory::{FILE_MODE, at, spare_name, sync_folder};
+use super::segment::{SEGMENT_HEADER_BYTES, file_name};
 use crate::sys::file;
 
 /// Files of removed segments that one shard keeps for the next ones.
@@ -41,7 +42,7 @@ pub struct NewSegment {
     /// Bytes to reserve.
     pub bytes: u64,
     /// What it begins with.
-    pub header: Vec<u8>,
+    pub header: [u8; SEGMENT_HEADER_BYTES],
 }
 
 enum Job {
@@ -133,7 +134,7 @@ impl Worker {
     }
 
     fn create(&mut self, segment: &NewSegment) -> io::Result<File> {
-        let path = segment.folder.join(segment_name(segment.number));
+        let path = segment.folder.join(file_name(segment.number));
         if at(&path, fs::exists(&path))? {
             return at(&path, Err(io::ErrorKind::AlreadyExists.into()));
         }
@@ -151,7 +152,7 @@ impl Worker {
     }
 
     fn remove(&mut self, folder: &Arc<Path>, number: u32) -> io::Result<()> {
-        let path = folder.join(segment_name(number));
+        let path = folder.join(file_name(number));
         if self.spares.get(folder).is_some_and(|kept| kept.len() >= SPARES_MAX) {
             return at(&path, fs::remove_file(&path));
         }
@@ -243,7 +244,8 @@ mod tests {
     }
 
     fn segment(folder: &Arc<Path>, number: u32) -> NewSegment {
-        let header = format!("header of {number}").into_bytes();
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        header[..11].copy_from_slice(format!("header of {number}").as_bytes());
         NewSegment { folder: Arc::clone(folder), number, bytes: BYTES, header }
     }
 

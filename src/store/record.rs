@@ -8,6 +8,8 @@ use crc32fast::Hasher;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 32;
+// The index of a stream's log counts the headers between its events.
+const _: () = assert!(HEADER_BYTES == crate::stream::log::RECORD_HEADER_BYTES as usize);
 /// The header's own checksum covers what is before it.
 const CHECKED_BYTES: usize = 28;
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::mcp::jsonrpc::Envelope;
-use crate::session::{Asked, CallKey, Session, Upstream};
+use crate::session::{Asked, CallKey, Remembered, Session, Upstream};
 
 use super::in_process::InProcess;
 use super::piped::Piped;
@@ -79,6 +79,13 @@ impl Upstream for Behind {
         match self {
             Self::InProcess(server) => server.answer(session, now, asked, answer),
             Self::Piped(piped) => piped.answer(session, now, asked, answer),
+        }
+    }
+
+    fn remember(&self) -> Option<Remembered> {
+        match self {
+            Self::InProcess(server) => server.remember(),
+            Self::Piped(piped) => piped.remember(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use crate::mcp::jsonrpc::{self, Envelope};
-use crate::session::{About, Asked, CallKey, Session, Upstream};
+use crate::session::{About, Asked, CallKey, Remembered, Session, Upstream};
 
 use super::builtin::tools::{Flood, ToolCall};
 use super::builtin::{Builtin, RpcError, Sink};
@@ -31,6 +31,17 @@ impl Default for InProcess {
 }
 
 impl InProcess {
+    /// A server that stands where the one of a session stood that outlived its process.
+    pub fn restored(now: Instant, remembered: &Remembered) -> Self {
+        let mut restored = Self::default();
+        let initialize = ("initialize", remembered.initialize.as_str());
+        let others = remembered.requests.iter().map(|(method, params)| (&**method, &**params));
+        for (method, params) in std::iter::once(initialize).chain(others) {
+            restored.builtin.handle_request(now, 0, method, Some(params), None, &mut Unheard);
+        }
+        restored
+    }
+
     /// When [`InProcess::run`] wants to be called; an instant that has passed means at once.
     pub fn timeout(&self, now: Instant) -> Option<Instant> {
         self.builtin.poll_timeout(now)
@@ -105,6 +116,26 @@ impl Upstream for InProcess {
         };
         let mut wire = Wire::new(session, now, self.initialize);
         self.builtin.handle_response(now, id, result, &mut wire);
+    }
+
+    fn remember(&self) -> Option<Remembered> {
+        let mut all = self.builtin.remember().into_iter();
+        let (_, initialize) = all.next()?;
+        let requests = all.map(|(method, params)| (method.to_owned(), params)).collect();
+        Some(Remembered { initialize, result: "{}".to_owned(), requests })
+    }
+}
+
+/// Where the answers go that a restored server gives to what its session had asked before.
+struct Unheard;
+
+impl Sink for Unheard {
+    fn notify(&mut self, _: About, _: &str, _: &[u8]) {}
+    fn request(&mut self, _: About, _: u64, _: &str, _: &[u8]) {}
+    fn respond(&mut self, _: u64, _: Result<&[u8], RpcError<'_>>) {}
+
+    fn has_room(&self, _: About) -> bool {
+        false
     }
 }
 

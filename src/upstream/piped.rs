@@ -16,7 +16,7 @@ use crate::limits::LINE_OVERHEAD_BYTES;
 use crate::mcp::json;
 use crate::mcp::jsonrpc::{self, Envelope, Kind, Message, codes};
 use crate::mcp::revision;
-use crate::session::{About, Asked, CallKey, Ended, Session, Upstream};
+use crate::session::{About, Asked, CallKey, Ended, Remembered, Session, Upstream};
 
 use super::setup::{self, Setup};
 
@@ -109,6 +109,18 @@ impl Piped {
             setup_by: None,
             kill: false,
         }
+    }
+
+    /// A session that outlived its process: a fresh child is set up on the first use.
+    pub fn restored(
+        now: Instant,
+        on_exit: OnChildExit,
+        queued_max: usize,
+        remembered: &Remembered,
+    ) -> Self {
+        let setup = Setup::restored(remembered);
+        let state = State::Dead(now);
+        Self { state, setup, spawn: false, ..Self::new(now, on_exit, queued_max) }
     }
 
     /// Whether the child's queue is so full that no notification is taken.
@@ -477,6 +489,10 @@ impl Upstream for Piped {
         }
         // Not held back: the child that asked may wait for it before it lets itself be set up.
         self.queue_now(line);
+    }
+
+    fn remember(&self) -> Option<Remembered> {
+        self.setup.remember()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::mcp::json;
 use crate::mcp::jsonrpc::{self, Envelope, Message};
-use crate::session::Session;
+use crate::session::{Remembered, Session};
 
 /// How the ids of the requests after `initialize` begin; nobody waits for their answers.
 pub(super) const STEP_ID: &str = "\"gapless:setup:";
@@ -20,6 +20,36 @@ pub(super) struct Setup {
 }
 
 impl Setup {
+    /// The set-up of a session that outlived its process.
+    pub(super) fn restored(remembered: &Remembered) -> Self {
+        let (version, capabilities) = identity(&remembered.result);
+        let mut setup = Self {
+            initialize: Some(remembered.initialize.as_str().into()),
+            version: version.into(),
+            capabilities: capabilities.into(),
+            ..Self::default()
+        };
+        for (method, params) in &remembered.requests {
+            setup.note(method, Some(params));
+        }
+        setup
+    }
+
+    /// What a restart has to know; none before the first child has answered.
+    pub(super) fn remember(&self) -> Option<Remembered> {
+        let level = self.level.iter().map(|params| ("logging/setLevel", params));
+        let (version, capabilities) = (&self.version, &self.capabilities);
+        let capabilities = if capabilities.is_empty() { "null" } else { capabilities };
+        Some(Remembered {
+            initialize: self.initialize.as_deref()?.to_owned(),
+            result: format!(r#"{{"protocolVersion":{version},"capabilities":{capabilities}}}"#),
+            requests: level
+                .chain(self.subscriptions.iter().map(|params| ("resources/subscribe", params)))
+                .map(|(method, params)| (method.to_owned(), params.to_string()))
+                .collect(),
+        })
+    }
+
     /// Keeps the parameters of the `initialize` that goes out in `line`.
     pub(super) fn keep_initialize(&mut self, line: &[u8]) {
         if let Ok(Message::Single(message)) = jsonrpc::parse(line) {
@@ -35,7 +65,7 @@ impl Setup {
         message: &Envelope<'_>,
     ) -> bool {
         let Some((_, name)) = jsonrpc::result_protocol_version(message) else { return false };
-        let (version, capabilities) = identity(message);
+        let (version, capabilities) = identity_of(message);
         self.version = version.into();
         self.capabilities = capabilities.into();
         session.set_initialized(&name);
@@ -44,7 +74,7 @@ impl Setup {
 
     /// Whether a restarted child answered like the first one.
     pub(super) fn is_alike(&self, message: &Envelope<'_>) -> bool {
-        let (version, capabilities) = identity(message);
+        let (version, capabilities) = identity_of(message);
         !message.is_error && *version == *self.version && *capabilities == *self.capabilities
     }
 
@@ -101,11 +131,12 @@ fn uri(params: &str) -> Option<String> {
     Some(json::decode(raw).into_owned())
 }
 
+fn identity_of<'a>(message: &Envelope<'a>) -> (&'a str, &'a str) {
+    identity(message.outcome.unwrap_or_default())
+}
+
 /// Revision and capabilities of an `initialize` result, raw.
-fn identity<'a>(message: &Envelope<'a>) -> (&'a str, &'a str) {
-    let member = |name| {
-        let result = message.outcome.unwrap_or_default();
-        json::member(result, name).ok().flatten().unwrap_or_default()
-    };
+fn identity(result: &str) -> (&str, &str) {
+    let member = |name| json::member(result, name).ok().flatten().unwrap_or_default();
     (member("protocolVersion"), member("capabilities"))
 }

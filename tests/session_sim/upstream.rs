@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use gapless::mcp::jsonrpc::Envelope;
-use gapless::session::{Asked, CallKey, Session, Upstream};
+use gapless::session::{Asked, CallKey, Remembered, Session, Upstream};
 
 #[derive(Default)]
 pub struct Fake {
@@ -36,5 +36,9 @@ impl Upstream for Fake {
         _: Result<&Envelope<'_>, &str>,
     ) {
         self.came_back.push(asked.id.parse().expect("our ids are numbers"));
+    }
+
+    fn remember(&self) -> Option<Remembered> {
+        None
     }
 }

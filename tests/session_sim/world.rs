@@ -63,7 +63,7 @@ impl World {
             server_request_timeout: Duration::from_secs(rng.between(1, 20)),
             ..Limits::default()
         };
-        let settings = Settings { limits: limits.clone(), key: [7; 32], overflow: Overflow::Auto };
+        let settings = Settings::in_memory(limits.clone(), [7; 32], Overflow::Auto);
         let id = SessionId::from_random(0, [1; 16]);
         let mut session = Session::new(id, Rc::new(settings), now);
         let batches = rng.once_in(2);
@@ -121,7 +121,7 @@ impl World {
                     }
                     self.session.relieve(self.now, stream, &mut self.upstream);
                 }
-                Effect::Wake(_) | Effect::Ready(_) | Effect::Ended(_) => {}
+                Effect::Wake(_) | Effect::Ready(_) | Effect::Ended(_) | Effect::Remember => {}
             }
         }
         while self.session.poll_told().is_some() {}
@@ -174,6 +174,7 @@ impl World {
                 Step::Write => self.look(stream),
                 Step::Finished | Step::Planned | Step::Stale => return self.close(stream),
                 Step::Wait | Step::RingFull => return,
+                Step::Load => unreachable!("these sessions are in memory"),
             }
         }
     }

@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::super::segment::file_name;
 use super::*;
 
 /// A folder of its own, removed at the end.
@@ -218,7 +219,7 @@ fn segments_are_listed_by_number_and_strangers_are_told() {
     directory.make_generation(1, 2).expect("made");
     let (layout, folder) = (directory.layout(), directory.layout().shard(1, 0));
     for number in [10, 9, u32::MAX] {
-        fs::write(folder.join(segment_name(number)), vec![0; 3]).expect("written");
+        fs::write(folder.join(file_name(number)), vec![0; 3]).expect("written");
     }
     fs::write(folder.join(spare_name(0)), "").expect("written");
     let listed = layout.segments(1, 0).expect("listed");
@@ -233,7 +234,7 @@ fn segments_are_listed_by_number_and_strangers_are_told() {
         assert!(error.to_string().contains(name), "{error}");
         fs::remove_file(folder.join(name)).expect("removed");
     }
-    fs::create_dir(folder.join(segment_name(11))).expect("made");
+    fs::create_dir(folder.join(file_name(11))).expect("made");
     layout.segments(1, 0).expect_err("a folder is no segment");
 }
 
@@ -245,13 +246,13 @@ fn stale_generations_and_spares_go_and_nothing_else() {
     for generation in 0..3 {
         directory.make_generation(generation, 2).expect("made");
         let folder = directory.layout().shard(generation, 0);
-        fs::write(folder.join(segment_name(1)), "log").expect("written");
+        fs::write(folder.join(file_name(1)), "log").expect("written");
         fs::write(folder.join(spare_name(4)), "").expect("written");
     }
     directory.replace_meta(meta(1)).expect("written");
     directory.remove_stale().expect("removed");
     assert_eq!(names(&root), ["g1", "lock", "meta"]);
-    assert_eq!(names(&directory.layout().shard(1, 0)), [segment_name(1)]);
+    assert_eq!(names(&directory.layout().shard(1, 0)), [file_name(1)]);
 
     // What is not ours stays, and is told.
     directory.make_generation(7, 1).expect("made");

@@ -1,18 +1,15 @@
 //! `gapless log check`: what a restart would find.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 use super::dump::{describe, kind_name, level_name};
 use super::walk::{Found, Walk};
 use crate::store::directory::{Layout, SegmentFile, boot_id};
 use crate::store::meta::Meta;
 use crate::store::record::Kind;
-use crate::store::recovery::{Recovered, Scanner, Stop};
+use crate::store::recovery::{Recovered, Scanner};
+use crate::store::scan::{ForeignFormat, scan};
 use crate::store::segment::position;
-
-/// Bytes of one read.
-const READ_BYTES: usize = 256 * 1024;
 
 /// Writes what is there; tells whether it is sound.
 pub(super) fn run(layout: &Layout, meta: &Meta, out: &mut impl Write) -> io::Result<bool> {
@@ -30,9 +27,9 @@ pub(super) fn run(layout: &Layout, meta: &Meta, out: &mut impl Write) -> io::Res
     for shard in 0..meta.shards {
         let segments = layout.segments(meta.generation, shard)?;
         let scanner = |sure| Scanner::new(shard, meta.generation, boot, sure);
-        let recovered = match scan(&segments, scanner)? {
+        let recovered = match scan(&segments, scanner, |_| ())? {
             Ok(recovered) => recovered,
-            Err((segment, version)) => {
+            Err(ForeignFormat { segment, version }) => {
                 writeln!(
                     out,
                     "shard {shard}: segment {segment} has format {version}, which this gapless \
@@ -47,34 +44,6 @@ pub(super) fn run(layout: &Layout, meta: &Meta, out: &mut impl Write) -> io::Res
     }
     writeln!(out, "{}", if sound { "sound" } else { "DAMAGED" })?;
     Ok(sound)
-}
-
-/// Reads a shard's log, again where the scanner asks for it. The inner error is a segment and its
-/// foreign format.
-fn scan(
-    segments: &[SegmentFile],
-    scanner: impl Fn(u64) -> Scanner,
-) -> io::Result<Result<Recovered, (u32, u16)>> {
-    let mut sure = 0;
-    loop {
-        let mut scanner = scanner(sure);
-        let mut bytes = vec![0; READ_BYTES];
-        for segment in segments {
-            scanner.begin(segment.number);
-            let mut file = File::open(&segment.path)?;
-            loop {
-                match file.read(&mut bytes)? {
-                    0 => break,
-                    read => scanner.feed(&bytes[..read]),
-                }
-            }
-        }
-        match scanner.finish() {
-            Ok(recovered) => return Ok(Ok(recovered)),
-            Err(Stop::Again { sure: more }) => sure = more,
-            Err(Stop::Version { segment, version }) => return Ok(Err((segment, version))),
-        }
-    }
 }
 
 /// What one shard's log says.

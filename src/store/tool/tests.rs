@@ -37,6 +37,7 @@ impl Made {
             level: Level::Process,
             boot_id: boot_id().expect("known"),
             created: 1_000_000_000,
+            run: 1,
         };
         let made =
             Self { scratch: Scratch::new(), bytes: header.encode().to_vec(), places: Vec::new() };

@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::mcp::revision;
+
 use super::content::{push_failed_result, push_text_result};
 use super::{Refusal, parse_arguments, string_argument};
 
@@ -17,6 +19,17 @@ use super::{Refusal, parse_arguments, string_argument};
 pub(super) struct ClientOffers {
     pub(super) sampling: bool,
     pub(super) elicitation: bool,
+}
+
+impl ClientOffers {
+    /// Params of an `initialize` that offers this.
+    pub(super) fn initialize_params(self) -> String {
+        let sampling = self.sampling.then_some(r#""sampling":{}"#);
+        let elicitation = self.elicitation.then_some(r#""elicitation":{}"#);
+        let capabilities: Vec<&str> = sampling.into_iter().chain(elicitation).collect();
+        let (version, capabilities) = (revision::NEWEST.as_str(), capabilities.join(","));
+        format!(r#"{{"protocolVersion":"{version}","capabilities":{{{capabilities}}}}}"#)
+    }
 }
 
 /// `ClientCapabilities`, as far as it matters here.

@@ -252,6 +252,19 @@ impl Builtin {
         self.calls.next_turn(now)
     }
 
+    /// The requests that would bring a new server to where this one stands: method and params, the
+    /// first of them `initialize`.
+    pub fn remember(&self) -> Vec<(&'static str, String)> {
+        let level = format!(r#"{{"level":"{}"}}"#, self.level.name());
+        let subscriptions = self.subscriptions.uris();
+        let subscriptions =
+            subscriptions.map(|uri| ("resources/subscribe", format!(r#"{{"uri":"{uri}"}}"#)));
+        [("initialize", self.offers.initialize_params()), ("logging/setLevel", level)]
+            .into_iter()
+            .chain(subscriptions)
+            .collect()
+    }
+
     /// Writes the result of a request that is answered at once.
     fn answer(
         &mut self,

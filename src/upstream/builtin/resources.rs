@@ -70,6 +70,16 @@ impl Subscriptions {
         Ok(())
     }
 
+    /// What is subscribed to.
+    pub(super) fn uris(&self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (self.static_text, "test://static-text"),
+            (self.static_binary, "test://static-binary"),
+            (self.watched, WATCHED),
+        ];
+        all.into_iter().filter(|(wanted, _)| *wanted).map(|(_, uri)| uri)
+    }
+
     /// Whether [`WATCHED`] is subscribed to.
     pub(super) fn watched(&self) -> bool {
         self.watched

@@ -7,7 +7,7 @@ use crate::mcp::session_id::SessionId;
 use crate::session::{Answers, Overflow, Posted, Reply, ReplyForm, Settings};
 
 fn session(now: Instant) -> Session {
-    let settings = Settings { limits: Limits::default(), key: [7; 32], overflow: Overflow::Auto };
+    let settings = Settings::in_memory(Limits::default(), [7; 32], Overflow::Auto);
     Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now)
 }
 

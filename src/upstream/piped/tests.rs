@@ -31,8 +31,7 @@ struct Bench {
 impl Bench {
     fn new(on_exit: OnChildExit) -> Self {
         let now = Instant::now();
-        let settings =
-            Rc::new(Settings { limits: Limits::default(), key: [7; 32], overflow: Overflow::Auto });
+        let settings = Rc::new(Settings::in_memory(Limits::default(), [7; 32], Overflow::Auto));
         let id = SessionId::from_random(0, [1; 16]);
         let piped = Piped::new(now, on_exit, 1 << 20);
         let mut bench = Self { session: Session::new(id, settings, now), piped, now };

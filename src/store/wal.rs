@@ -1,0 +1,337 @@
+//! One shard's log on its disk: does what the journal asks for, in the ring and on the thread for
+//! files, and reads what was paged out.
+//!
+//! The order of everything is the journal's ([`super::journal`]); there is none here.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use monoio::fs::File;
+use tracing::{error, warn};
+
+use super::files::{Files, NewSegment};
+use super::journal::{Action, Journal, Next, Seq};
+use super::record::{self, Bad};
+use super::recovery::RecoveredSession;
+use super::segment::{SegmentHeader, file_name};
+use super::start::ShardLog;
+use crate::mcp::event_id::Token;
+use crate::shard::signal::Signal;
+use crate::shard::{Shard, task};
+use crate::stream::log::{Extent, Load};
+
+/// Where one shard's log is, and what stands in the header of each segment.
+pub struct Home {
+    /// The folder of its segments.
+    pub folder: Arc<Path>,
+    /// The thread for files.
+    pub files: Files,
+    /// The header; number and time are each segment's own.
+    pub header: SegmentHeader,
+    /// Bytes that a segment takes.
+    pub segment_bytes: u32,
+    /// Epochs of the segments of earlier processes.
+    pub epochs: HashMap<u32, u32>,
+}
+
+/// One shard's log on its disk.
+pub struct Wal {
+    journal: Rc<RefCell<Journal>>,
+    home: Home,
+    /// Segments that are open.
+    open: RefCell<HashMap<u32, Rc<File>>>,
+    /// Raised when the journal may have something to do.
+    work: Signal,
+    /// Raised when something is committed, and when nothing will be any more.
+    progress: Signal,
+}
+
+impl Wal {
+    /// A shard's log, and the sessions that it is told to go on with.
+    pub fn open(log: ShardLog) -> (Rc<Self>, Vec<RecoveredSession>) {
+        let ShardLog { home, level, first_segment, next_slot, segments, sessions } = log;
+        let journal = Journal::new(level, first_segment, home.segment_bytes, next_slot, segments);
+        let wal = Self {
+            journal: Rc::new(RefCell::new(journal)),
+            home,
+            open: RefCell::default(),
+            work: Signal::default(),
+            progress: Signal::default(),
+        };
+        (Rc::new(wal), sessions)
+    }
+
+    /// What is appended to.
+    pub fn journal(&self) -> &Rc<RefCell<Journal>> {
+        &self.journal
+    }
+
+    /// Something may have been appended.
+    pub fn wake(&self) {
+        self.work.raise();
+    }
+
+    /// Waits until write `seq` is committed; false where it never will be.
+    pub async fn committed(&self, seq: Seq) -> bool {
+        loop {
+            if self.journal.borrow().committed() >= seq {
+                return true;
+            }
+            if self.journal.borrow().is_poisoned() {
+                return false;
+            }
+            self.wake();
+            self.progress.take();
+            self.progress.raised().await;
+        }
+    }
+
+    /// Closes the log in the planned way; returns once that is on the disk, or cannot be.
+    pub async fn close(&self) {
+        self.journal.borrow_mut().close();
+        loop {
+            let journal = self.journal.borrow();
+            if journal.is_closed() || journal.is_poisoned() {
+                return;
+            }
+            drop(journal);
+            self.wake();
+            self.progress.take();
+            self.progress.raised().await;
+        }
+    }
+
+    /// The bytes of a chunk that was paged out: `slot` and `stream` are whose it is, and `token` is
+    /// what the ids of its events have to begin with.
+    ///
+    /// # Errors
+    /// The system's, or `InvalidData` where the disk has something else.
+    pub async fn read(
+        &self,
+        slot: u32,
+        stream: u32,
+        token: &Token,
+        load: &Load,
+    ) -> io::Result<Vec<u8>> {
+        let mut events = Vec::with_capacity(load.bytes as usize);
+        for extent in &load.extents {
+            let segment = extent.place.segment;
+            if !self.journal.borrow_mut().pin(segment) {
+                return Err(io::Error::new(ErrorKind::NotFound, "the segment is gone"));
+            }
+            let read = self.read_extent(extent).await;
+            self.journal.borrow_mut().unpin(segment);
+            self.wake();
+            let records = read?;
+            let start = events.len();
+            let (first, count) = (extent.first, extent.count);
+            record::events(&records, segment, slot, stream, first, count, &mut events)
+                .map_err(damaged)?;
+            if self.home.epochs.get(&segment).is_some_and(|&epoch| epoch != self.home.header.epoch)
+            {
+                rename(&records, segment, token, &mut events[start..]).map_err(damaged)?;
+            }
+        }
+        Ok(events)
+    }
+
+    async fn read_extent(&self, extent: &Extent) -> io::Result<Vec<u8>> {
+        let file = self.file(extent.place.segment).await?;
+        let mut buffer = vec![0; extent.bytes as usize];
+        let result;
+        (result, buffer) = file.read_exact_at(buffer, u64::from(extent.place.offset)).await;
+        result.map(|()| buffer)
+    }
+
+    async fn file(&self, segment: u32) -> io::Result<Rc<File>> {
+        if let Some(file) = self.open.borrow().get(&segment) {
+            return Ok(Rc::clone(file));
+        }
+        let file = Rc::new(File::open(self.home.folder.join(file_name(segment))).await?);
+        self.open.borrow_mut().insert(segment, Rc::clone(&file));
+        Ok(file)
+    }
+}
+
+/// Does what the journal asks for, until the process ends.
+pub async fn drive(shard: Rc<Shard>, wal: Rc<Wal>) {
+    loop {
+        let action = wal.journal.borrow_mut().poll_action();
+        match action {
+            // In turn: one write is under way at a time.
+            Some(action @ Action::Write { .. }) => wal.perform(&shard, action).await,
+            Some(action) => {
+                let (shard, wal) = (Rc::clone(&shard), Rc::clone(&wal));
+                let aside = async move { wal.perform(&shard, action).await };
+                // What it was to report never comes: the log would stand still for ever.
+                task::spawn("segment", aside, || std::process::abort());
+            }
+            None => wal.wait().await,
+        }
+    }
+}
+
+impl Wal {
+    async fn wait(&self) {
+        let until = self.journal.borrow().timeout();
+        match until {
+            None => self.work.raised().await,
+            Some(at) => {
+                let sleep = pin!(monoio::time::sleep_until(at.into()));
+                self.work.or(sleep).await;
+                self.journal.borrow_mut().handle_timeout(Instant::now());
+            }
+        }
+        self.work.take();
+    }
+
+    async fn perform(&self, shard: &Rc<Shard>, action: Action) {
+        let before = self.journal.borrow().committed();
+        let was_full = self.journal.borrow().is_full();
+        let failed = match action {
+            Action::Write { seq, segment, offset, bytes } => {
+                self.write(seq, segment, offset, bytes).await
+            }
+            Action::Sync { ref segments, upto } => match self.sync(segments.clone()).await {
+                Ok(()) => {
+                    self.journal.borrow_mut().handle_synced(upto);
+                    None
+                }
+                Err(error) => Some((action, error)),
+            },
+            Action::Create(segment) => match self.create(segment).await {
+                Ok(()) => {
+                    self.journal.borrow_mut().handle_created(segment);
+                    shard.retire_soon();
+                    None
+                }
+                Err(error) => Some((action, error)),
+            },
+            Action::SyncDirectory => {
+                match self.home.files.sync_folder(Arc::clone(&self.home.folder)).await {
+                    Ok(()) => {
+                        self.journal.borrow_mut().handle_directory_synced();
+                        None
+                    }
+                    Err(error) => Some((action, error)),
+                }
+            }
+            Action::Remove(segment) => match self.remove(segment).await {
+                Ok(()) => {
+                    self.journal.borrow_mut().handle_removed(segment);
+                    shard.retire_soon();
+                    None
+                }
+                Err(error) => Some((action, error)),
+            },
+        };
+        if let Some((action, error)) = failed {
+            self.handle_failed(shard, action, &error);
+        }
+        self.work.raise();
+        if self.journal.borrow().committed() > before {
+            shard.handle_committed(self);
+            self.progress.raise();
+        }
+        if was_full && !self.journal.borrow().is_full() {
+            shard.handle_log_room();
+        }
+    }
+
+    async fn write(
+        &self,
+        seq: Seq,
+        segment: u32,
+        offset: u32,
+        bytes: Vec<u8>,
+    ) -> Option<(Action, io::Error)> {
+        let file = match self.file(segment).await {
+            Ok(file) => file,
+            Err(error) => return Some((Action::Write { seq, segment, offset, bytes }, error)),
+        };
+        let (written, bytes) = file.write_at(bytes, u64::from(offset)).await;
+        match written {
+            Ok(length) => {
+                self.journal.borrow_mut().handle_written(seq, length, bytes);
+                None
+            }
+            Err(error) => Some((Action::Write { seq, segment, offset, bytes }, error)),
+        }
+    }
+
+    async fn sync(&self, segments: std::ops::RangeInclusive<u32>) -> io::Result<()> {
+        for segment in segments {
+            self.file(segment).await?.sync_data().await?;
+        }
+        Ok(())
+    }
+
+    async fn create(&self, number: u32) -> io::Result<()> {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let created = since_1970.unwrap_or_default().as_secs();
+        let header = SegmentHeader { number, created, ..self.home.header.clone() };
+        let segment = NewSegment {
+            folder: Arc::clone(&self.home.folder),
+            number,
+            bytes: u64::from(self.home.segment_bytes),
+            header: header.encode(),
+        };
+        let file = File::from_std(self.home.files.create(segment).await?)?;
+        self.open.borrow_mut().insert(number, Rc::new(file));
+        Ok(())
+    }
+
+    async fn remove(&self, segment: u32) -> io::Result<()> {
+        let open = self.open.borrow_mut().remove(&segment);
+        if let Some(file) = open.and_then(|file| Rc::try_unwrap(file).ok()) {
+            file.close().await?;
+        }
+        self.home.files.remove(Arc::clone(&self.home.folder), segment).await
+    }
+
+    fn handle_failed(&self, shard: &Rc<Shard>, action: Action, error: &io::Error) {
+        let is_full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        let what = match &action {
+            Action::Create(_) => "create",
+            Action::SyncDirectory => "sync_directory",
+            Action::Write { .. } => "write",
+            Action::Sync { .. } => "sync",
+            Action::Remove(_) => "remove",
+        };
+        let was_full = self.journal.borrow().is_disk_full();
+        let next = self.journal.borrow_mut().handle_failed(action, is_full, Instant::now());
+        match next {
+            Next::Retry(_) if was_full => {}
+            Next::Retry(_) => {
+                warn!(shard = shard.index, what, %error, "the disk is full: producers wait");
+            }
+            Next::Poisoned(fault) => {
+                error!(shard = shard.index, what, %error, ?fault, "the log has failed");
+                shard.handle_log_failed();
+                self.progress.raise();
+            }
+        }
+    }
+}
+
+/// Gives the events of a log of an older epoch the ids of this one: they are as long.
+fn rename(records: &[u8], segment: u32, token: &Token, events: &mut [u8]) -> Result<(), Bad> {
+    let (mut records, mut events) = (records, events);
+    while !records.is_empty() {
+        let (_, body, whole) = record::read(records, segment)?;
+        let (event, rest) = events.split_at_mut(body.len());
+        token.replace_in(event);
+        (records, events) = (&records[whole..], rest);
+    }
+    Ok(())
+}
+
+fn damaged(bad: Bad) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("the log is damaged: {bad:?}"))
+}
