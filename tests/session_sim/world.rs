@@ -55,7 +55,7 @@ impl World {
         let stream_bytes = rng.between(16, 48) << 10;
         let limits = Limits {
             stream_bytes,
-            session_bytes: rng.between(2 * stream_bytes, 6 * stream_bytes),
+            session_bytes: rng.between(2 * stream_bytes, 4 * stream_bytes),
             stream_events: rng.between(20, 400),
             calls_per_session: 20,
             retention: Duration::from_secs(rng.between(1, 30)),
