@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cases import Server, gapless
+from cases import ROOT, Server, gapless
 from peers import GAPLESS
 from rows import CONNECTIONS, JSON, SSE, Calls, Flood
 
@@ -25,6 +25,8 @@ ATTACHED_AFTER = 0.5
 EVENTS = 10_000_000
 # Lines of the profile.
 TOP = 10
+# Where gapless' own source files are.
+OURS = f"{ROOT}/src/"
 
 
 def cases():
@@ -71,26 +73,42 @@ def system_calls(chosen):
 
 
 def frames_of(program, addresses):
-    """For each address in the program the functions that it is in, the innermost first."""
+    """For each address in the program where it is: pairs of function and file, the innermost
+    first. Of an inlined function only the bare name is known, so that the file has to say whose it
+    is."""
     words = ["llvm-addr2line", "-a", "-f", "-i", "-C", "-e", program]
     text = "".join(f"{address:#x}\n" for address in addresses)
     done = subprocess.run(words, input=text, capture_output=True, text=True, check=True)
-    frames, current = {}, None
-    for line in done.stdout.splitlines():
+    frames, lines = {}, iter(done.stdout.splitlines())
+    current = []
+    for line in lines:
         if line.startswith("0x"):
             current = frames.setdefault(int(line, 16), [])
-        elif not re.search(r":(\d+|\?)( |$)", line) or "::" in line:
-            current.append(line)
+        else:
+            current.append((line, next(lines)))
     return frames
 
 
-def label(frames):
-    """The innermost function of gapless itself, else the innermost of another crate."""
-    ours = [frame for frame in frames if "gapless::" in frame]
-    name = (ours or frames or ["?"])[0]
-    # Without generic arguments and hashes.
-    name = re.sub(r"::h[0-9a-f]{16}$", "", name)
-    return re.sub(r"::<[^<>]*(<[^<>]*>[^<>]*)*>", "", name)
+def crate_of(file):
+    """The crate that a source file belongs to; a version stands behind its name."""
+    if file.startswith(OURS):
+        return "gapless"
+    found = re.search(r"/([\w-]+?)-\d+\.\d+[^/]*/", file)
+    return found.group(1) if found else "std"
+
+
+def function_of(frames):
+    """The innermost function of gapless itself, with its file, else the innermost of all. What is
+    inlined into it counts as its own."""
+    ours = [frame for frame in frames if frame[0] != "??" and frame[1].startswith(OURS)]
+    name, file = (ours or frames or [("?", "?")])[0]
+    # Without path, hash and generic arguments.
+    name = re.sub(r"::h[0-9a-f]{16}$", "", name).replace("_$u7b$$u7b$closure$u7d$$u7d$", "{closure}")
+    name = name.split("<")[0] if not name.startswith("<") else name
+    if not ours:
+        return f"{name}, {crate_of(file)}"
+    name = "::".join(re.sub(r"^.*gapless::", "", name).split("::")[-2:])
+    return f"{name}, {file.removeprefix(OURS).split(':')[0]}"
 
 
 def profile(chosen):
@@ -107,26 +125,28 @@ def profile(chosen):
             raise SystemExit("perf record took no sample")
         inside = {int(ip, 16) - base for ip, _, dso in samples if dso == program}
         frames = frames_of(program, sorted(inside))
-        parts, functions = collections.Counter(), collections.Counter()
+        parts = collections.Counter()
+        functions = {"user": collections.Counter(), "kernel": collections.Counter()}
         for ip, symbol, dso in samples:
             if dso == program:
-                name = label(frames.get(int(ip, 16) - base, []))
-                part = "gapless" if "gapless::" in name else "other crates"
+                around = frames.get(int(ip, 16) - base, [])
+                name = function_of(around)
+                part = crate_of(around[0][1]) if around else "?"
             elif dso.startswith("["):
                 part, name = "kernel", symbol
             else:
                 part, name = Path(dso).name, symbol
             parts[part] += 1
-            functions[part, name] += 1
+            functions["kernel" if part == "kernel" else "user"][name] += 1
         share = 100 / len(samples)
         yield {
             "what": what,
             "samples": len(samples),
-            "parts": {part: round(count * share, 1) for part, count in parts.most_common()},
-            "top": [
-                [part, name, round(count * share, 1)]
-                for (part, name), count in functions.most_common(TOP)
-            ],
+            "parts": {part: round(count * share, 1) for part, count in parts.most_common(TOP)},
+            "top": {
+                side: [[name, round(count * share, 1)] for name, count in counts.most_common(TOP)]
+                for side, counts in functions.items()
+            },
         }
 
 

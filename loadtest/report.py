@@ -215,7 +215,10 @@ def profile_lines(found):
         parts = ", ".join(f"{part} {share} %" for part, share in one["parts"].items())
         yield f"**{one['what']}** ({one['samples']:,} samples): {parts}."
         yield ""
-        yield from table((">%", "part", "function"), ((t[2], t[0], f"`{t[1]}`") for t in one["top"]))
+        heads = (">%", "in user mode", ">%", "in the kernel")
+        pairs = zip(one["top"]["user"], one["top"]["kernel"])
+        lines = ((u[1], f"`{u[0]}`", k[1], f"`{k[0]}`") for u, k in pairs)
+        yield from table(heads, lines)
         yield ""
 
 

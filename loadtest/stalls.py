@@ -104,7 +104,7 @@ def storm(chosen):
         return found.groups()
 
     seconds = float(told(rf"^storm of {STORM} streams +([\d.]+) s")[0])
-    p50, p99, _, last = map(float, told(r"^resume, head, .* +([\d./ ]+) ms of")[0].split(" / "))
+    p50, p99, _, last = map(float, told(r"^resume, head, \S+ +([\d./ ]+) ms of")[0].split(" / "))
     yield {
         "streams": STORM,
         "seconds": seconds,

@@ -6,12 +6,13 @@
 
 use std::cell::{Cell, OnceCell};
 use std::io::{self, ErrorKind};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use rand::RngExt;
 use rand::rngs::StdRng;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::sleep;
 
 use crate::expect::Expected;
 use crate::http::{self, Connection, READ_BYTES, Response};
@@ -53,13 +54,8 @@ pub enum Manner {
     HalfClosing,
     /// As `Resetting`, and comes back with several connections at once.
     Racing,
-    /// Is cut at one moment and comes back at another.
-    Storm {
-        /// When its connection is reset.
-        cut_at: Instant,
-        /// When it resumes.
-        resume_at: Instant,
-    },
+    /// Is cut when the run's storm says so, and comes back at the moment that it names.
+    Storm,
 }
 
 /// What one connection does.
@@ -137,9 +133,7 @@ impl<'a> Reader<'a> {
             if connections > 0 {
                 run.count("reconnects");
                 let pause = match self.manner {
-                    Manner::Storm { resume_at, .. } => {
-                        resume_at.saturating_duration_since(Instant::now())
-                    }
+                    Manner::Storm => run.storm.time_away(),
                     _ => Duration::from_millis(self.dice.random_range(0..=300)),
                 };
                 sleep(pause).await;
@@ -183,7 +177,7 @@ impl<'a> Reader<'a> {
             }
             if furthest.is_none() && self.expected.call.is_some() {
                 // A call whose client went away before it had an id cannot be found again.
-                if matches!(self.manner, Manner::Storm { .. }) {
+                if matches!(self.manner, Manner::Storm) {
                     return Err("cut by the storm before its first id".to_owned());
                 }
                 run.count("calls without an id");
@@ -255,10 +249,13 @@ impl<'a> Reader<'a> {
         let at = Cell::new(presented);
         let read = self.try_connection(&at, plan);
         let read = match plan.manner {
-            Manner::Storm { cut_at, .. } if presented.is_none() => {
-                match timeout_at(cut_at.into(), read).await {
-                    Ok(read) => read,
-                    Err(_) => return Ok(Outcome::Cut { after: at.get(), by_us: true }),
+            Manner::Storm if presented.is_none() => {
+                let cut = pin!(self.session.run.storm.cut.notified());
+                match select(pin!(read), cut).await {
+                    Either::Left((read, _)) => read,
+                    Either::Right(_) => {
+                        return Ok(Outcome::Cut { after: at.get(), by_us: true });
+                    }
                 }
             }
             _ => read.await,
@@ -277,7 +274,7 @@ impl<'a> Reader<'a> {
         let slow = matches!(plan.manner, Manner::Slow { .. } | Manner::Stalled { .. });
         let receive_buffer = slow.then_some(SMALL_RECEIVE_BUFFER);
         let mut connection = Connection::open(&run.target, receive_buffer).await?;
-        if matches!(plan.manner, Manner::Storm { .. }) {
+        if matches!(plan.manner, Manner::Storm) {
             // It may be dropped at any moment, and must not end in order then.
             connection.reset_when_dropped()?;
         }
@@ -350,6 +347,9 @@ impl<'a> Reader<'a> {
                     }
                     at.set(Some(number));
                     primed = true;
+                    if matches!(plan.manner, Manner::Storm) && presented.is_none() {
+                        self.session.run.storm.note_open();
+                    }
                 } else {
                     self.event(at, number, &block.data.unwrap_or_default())?;
                     events += 1;

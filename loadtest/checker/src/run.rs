@@ -10,6 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::http::Target;
+use crate::storm::Storm;
 
 /// Faults after which the run has shown enough.
 const FAULTS_MAX: usize = 20;
@@ -35,6 +36,8 @@ pub struct Run {
     pub smoke: bool,
     /// What is measured.
     pub stats: RefCell<Stats>,
+    /// The reconnect storm.
+    pub storm: Storm,
     faults: RefCell<Vec<String>>,
     tokens: RefCell<HashSet<String>>,
     deadline: Cell<Instant>,
@@ -45,13 +48,14 @@ impl Run {
     /// A run that has not begun.
     pub fn new(target: Target, upstream: Upstream, seed: u64, smoke: bool) -> Rc<Self> {
         let deadline = Cell::new(Instant::now());
-        let (stats, faults, tokens) = Default::default();
+        let (stats, storm, faults, tokens) = Default::default();
         Rc::new(Self {
             target,
             upstream,
             seed,
             smoke,
             stats,
+            storm,
             faults,
             tokens,
             deadline,
