@@ -155,7 +155,7 @@ impl Conn {
             Verb::Delete => {
                 self.consume(body.consumed());
                 drop(body);
-                let answer = dispatch::delete(shard, &request);
+                let answer = Box::pin(dispatch::delete(shard, &request)).await;
                 self.answer(shard, &frame, &answer)
             }
             Verb::PostHttpSse => {

@@ -127,13 +127,13 @@ fn full(shard: &Shard, live: &Live) -> Answer {
     Answer::error(Status::ServiceUnavailable, None, codes::SERVER_ERROR, reason)
 }
 
-/// DELETE ends the session.
-pub(super) fn delete(shard: &Rc<Shard>, request: &Request) -> Answer {
+/// DELETE ends the session, and says so when no restart can bring it back.
+pub(super) async fn delete(shard: &Rc<Shard>, request: &Request) -> Answer {
     shard.counters.request(RequestKind::Delete);
     match find(shard, request, None, None) {
         Ok(live) => {
             live.with(shard, |session, _, _| session.end(Ended::Deleted));
-            Answer::empty(Status::Ok)
+            keep(shard, &live, Answer::empty(Status::Ok)).await
         }
         Err(answer) => answer,
     }
@@ -214,7 +214,7 @@ fn accept_session(shard: &Rc<Shard>, live: &Rc<Live>) -> Option<SessionId> {
     None
 }
 
-/// The answer that a session begins with: once the session is in the log, or an error if it never
+/// The answer that a session begins or ends with: once that is in the log, or an error if it never
 /// will be.
 pub(super) async fn keep(shard: &Rc<Shard>, live: &Rc<Live>, answer: Answer) -> Answer {
     let Some(wal) = shard.wal() else { return answer };

@@ -113,8 +113,8 @@ impl Book {
     }
 
     /// The session is over, and never comes back.
-    pub(super) fn end(&self) {
-        self.append(Kind::End, 0, 0, 0, &[]);
+    pub(super) fn end(&self) -> Seq {
+        self.append(Kind::End, 0, 0, 0, &[]).1
     }
 
     /// What is logged goes out once it is committed: at once where nothing is promised, else when

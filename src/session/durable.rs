@@ -62,7 +62,7 @@ impl Session {
         }
     }
 
-    /// The write that has to be committed before the client may learn of the session.
+    /// The write that has to be committed before the client may learn how the session stands.
     pub fn remembered_at(&self) -> Seq {
         self.remembered_at
     }

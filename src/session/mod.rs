@@ -141,7 +141,7 @@ pub struct Session {
     ended: Option<Ended>,
     /// Of an HTTP+SSE session: where its client posts. Its one stream carries everything.
     endpoint: Option<Box<str>>,
-    /// The write of the newest record of the session itself.
+    /// The write of the newest record of the session itself: how it stands, or its end.
     remembered_at: Seq,
     /// What the writer of a stream has just been told to read.
     load: Option<(u32, Box<Load>)>,
@@ -326,7 +326,7 @@ impl Session {
         }
         self.ended = Some(why);
         if let Some(book) = self.streams.book.take() {
-            book.end();
+            self.remembered_at = book.end();
         }
         for number in self.streams.numbers() {
             if let Some(entry) = self.streams.get_mut(number) {

@@ -51,6 +51,17 @@ pub(super) fn dump(shard: &Rc<Shard>) {
         inputs_refused = counters.inputs_refused.get(),
         "where a shard stands"
     );
+    if let Some(wal) = shard.wal() {
+        let journal = wal.journal().borrow();
+        info!(
+            shard = shard.index,
+            disk_bytes = journal.disk_bytes(),
+            pending_bytes = journal.pending_bytes(),
+            disk_full = journal.is_disk_full(),
+            fault = ?journal.poisoned(),
+            "where a log stands"
+        );
+    }
 }
 
 fn log_stream(live: &Live, number: u32, stream: &Stream) {
@@ -66,6 +77,8 @@ fn log_stream(live: &Live, number: u32, stream: &Stream) {
         confirmed = stream.confirmed(),
         named = stream.named(),
         log_bytes = stream.bytes(),
+        disk_bytes = stream.disk_bytes(),
+        committed = stream.committed(),
         unconfirmed_bytes = stream.unconfirmed_bytes(),
         lag_events = stream.tail().saturating_sub(stream.sent()),
         lag_bytes = stream.unsent_bytes(),

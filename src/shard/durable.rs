@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{info, warn};
@@ -117,6 +118,7 @@ impl Shard {
                     Behind::Piped(Box::new(piped))
                 }
             };
+            self.process.sessions.fetch_add(1, Ordering::Relaxed);
             let live = self.register(session, behind);
             live.set_known();
             live.with(self, |_, _, _| ());

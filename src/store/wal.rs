@@ -10,6 +10,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Instant, SystemTime};
 
 use monoio::fs::File;
@@ -79,32 +80,29 @@ impl Wal {
 
     /// Waits until write `seq` is committed; false where it never will be.
     pub async fn committed(&self, seq: Seq) -> bool {
-        loop {
-            if self.journal.borrow().committed() >= seq {
-                return true;
-            }
-            if self.journal.borrow().is_poisoned() {
-                return false;
-            }
-            self.wake();
-            self.progress.take();
-            self.progress.raised().await;
-        }
+        self.wake();
+        self.until(|journal| journal.committed() >= seq || journal.is_poisoned()).await;
+        self.journal.borrow().committed() >= seq
     }
 
     /// Closes the log in the planned way; returns once that is on the disk, or cannot be.
     pub async fn close(&self) {
         self.journal.borrow_mut().close();
-        loop {
-            let journal = self.journal.borrow();
-            if journal.is_closed() || journal.is_poisoned() {
-                return;
+        self.wake();
+        self.until(|journal| journal.is_closed() || journal.is_poisoned()).await;
+    }
+
+    /// Waits until the journal is `done`. Whoever waits looks at the journal itself: the signal
+    /// only wakes, since another one who waits may have taken it down.
+    async fn until(&self, done: impl Fn(&Journal) -> bool) {
+        std::future::poll_fn(|context| {
+            if done(&self.journal.borrow()) {
+                return Poll::Ready(());
             }
-            drop(journal);
-            self.wake();
             self.progress.take();
-            self.progress.raised().await;
-        }
+            self.progress.poll(context)
+        })
+        .await;
     }
 
     /// The bytes of a chunk that was paged out: `slot` and `stream` are whose it is, and `token` is
