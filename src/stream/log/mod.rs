@@ -116,18 +116,19 @@ impl Log {
     }
 
     fn add_chunk(&mut self, now: Instant, first: u64, length: usize) {
-        let grown = match self.chunks.back() {
-            Some(chunk) if chunk.data.capacity() > 0 => {
-                (chunk.data.capacity() * 2).min(CHUNK_BYTES_MAX)
-            }
-            _ => CHUNK_BYTES_MIN.min(length.next_power_of_two()),
+        let before = self.chunks.back().filter(|chunk| chunk.data.capacity() > 0);
+        let grown = match before {
+            Some(chunk) => (chunk.data.capacity() * 2).min(CHUNK_BYTES_MAX),
+            None => CHUNK_BYTES_MIN.min(length.next_power_of_two()),
         };
+        // As many events as the chunk before held, for its bytes.
+        let events = before.map_or(0, |chunk| chunk.ends.len() * grown / chunk.data.capacity());
         self.chunks.push_back(Chunk {
             first,
             base: self.end,
             newest: now,
             data: Vec::with_capacity(grown.max(length)),
-            ends: Vec::new(),
+            ends: Vec::with_capacity(events),
         });
     }
 
