@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::body::{SessionBody, StreamBody, StreamId, Transport};
 use super::journal::{Action, Journal};
 use super::record::{Header, Kind};
-use super::recovery::{Recovered, Scanner, Stop, Sure, seal};
+use super::recovery::{Recovered, Repair, Scanner, Stop, Sure, seal};
 use super::segment::SegmentHeader;
 use crate::mcp::session_id::SessionId;
 use crate::store::journal::Level;
@@ -90,13 +90,16 @@ impl Disk {
     /// What is done before the log is written again.
     pub fn repair(&mut self, recovered: &Recovered) {
         self.run += 1;
-        for number in recovered.discard.iter().rev() {
-            self.files.remove(number);
-        }
-        if let Some(torn) = recovered.torn {
-            let file = self.files.get_mut(&torn.segment).expect("the torn segment");
-            file.truncate(torn.offset as usize);
-            file.extend_from_slice(&seal(torn));
+        for repair in recovered.repairs() {
+            match repair {
+                Repair::Remove(number) => drop(self.files.remove(&number)),
+                Repair::Sync(_) => {}
+                Repair::Seal(torn) => {
+                    let file = self.files.get_mut(&torn.segment).expect("the torn segment");
+                    file.truncate(torn.offset as usize);
+                    file.extend_from_slice(&seal(torn));
+                }
+            }
         }
     }
 }

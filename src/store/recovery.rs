@@ -13,10 +13,7 @@
 //! Whatever says so comes later than the place itself. So the scanner does not apply what follows a
 //! doubtful place; where it turns out to be damage, it asks to be run [again](Stop::Again).
 //!
-//! Before the log is written again, in this order, each step durable before the next:
-//! 1. the segments of [`Recovered::discard`] are removed, newest first;
-//! 2. every segment from [`Recovered::unsynced_from`] on is synced;
-//! 3. at [`Recovered::torn`] a [`seal`] is written, and the file is cut off behind it and synced.
+//! Before the log is written again, the steps of [`Recovered::repairs`] are done in their order.
 
 mod frames;
 mod index;
@@ -128,6 +125,28 @@ pub struct Recovered {
     pub next_slot: u32,
     /// What was read.
     pub counts: Counts,
+}
+
+/// A step of what is done before the log is written again: durable before the next one begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// The segment is removed, and that is synced.
+    Remove(u32),
+    /// The segment is synced.
+    Sync(u32),
+    /// A [`seal`] is written there, and the file is cut off behind it and synced.
+    Seal(Place),
+}
+
+impl Recovered {
+    /// What makes the log whole, so that the next recovery finds what this one has found. What is
+    /// behind the torn end goes first: behind a seal it would be read.
+    pub fn repairs(&self) -> Vec<Repair> {
+        let remove = self.discard.iter().rev().map(|&segment| Repair::Remove(segment));
+        let unsynced = self.segments.numbers().filter(|&number| number >= self.unsynced_from);
+        let sync = unsynced.map(Repair::Sync);
+        remove.chain(sync).chain(self.torn.map(Repair::Seal)).collect()
+    }
 }
 
 /// What was written completely, whatever it looks like.

@@ -219,6 +219,11 @@ impl Segments {
         self.kept.back().map(|kept| kept.number)
     }
 
+    /// The numbers of all, ascending.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.kept.iter().map(|kept| kept.number)
+    }
+
     /// Bytes of all.
     pub fn bytes(&self) -> u64 {
         self.kept.iter().map(|kept| kept.bytes).sum()

@@ -21,8 +21,8 @@ use super::epoch;
 use super::files::Files;
 use super::journal::Level;
 use super::meta::Meta;
-use super::record::{self, Header, Kind};
-use super::recovery::{Recovered, RecoveredSession, Scanner};
+use super::record::Kind;
+use super::recovery::{self, Recovered, RecoveredSession, Repair, Scanner};
 use super::rehome;
 use super::scan::{ForeignFormat, scan};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, Segments, file_name};
@@ -173,30 +173,27 @@ fn recover_shard(
     })
 }
 
-/// What the last process left is made whole: the torn end is sealed, what is behind it removed,
-/// and everything is synced.
+/// What the last process left is made whole.
 fn settle(layout: &Layout, meta: &Meta, shard: u16, recovered: &Recovered) -> io::Result<()> {
     let folder = layout.shard(meta.generation, shard);
     let path = |segment| folder.join(file_name(segment));
-    for segment in layout.segments(meta.generation, shard)? {
-        let torn = recovered.torn.filter(|torn| torn.segment == segment.number);
-        let file = OpenOptions::new().write(true).open(&segment.path)?;
-        if let Some(torn) = torn
-            && torn.offset as usize >= SEGMENT_HEADER_BYTES
-        {
-            let mut seal = Vec::new();
-            record::push(&mut seal, segment.number, &Header::of_log(Kind::Seal, 0), b"");
-            file.write_all_at(&seal, u64::from(torn.offset))?;
-            file.set_len(u64::from(torn.offset) + seal.len() as u64)?;
-        }
-        if torn.is_some() || segment.number >= recovered.unsynced_from {
-            file.sync_all()?;
-        }
-    }
-    for &segment in &recovered.discard {
-        match std::fs::remove_file(path(segment)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+    let open = |segment| OpenOptions::new().write(true).open(path(segment));
+    for repair in recovered.repairs() {
+        match repair {
+            Repair::Remove(segment) => {
+                match std::fs::remove_file(path(segment)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+                sync_folder(&folder)?;
+            }
+            Repair::Sync(segment) => open(segment)?.sync_all()?,
+            Repair::Seal(torn) => {
+                let (file, seal) = (open(torn.segment)?, recovery::seal(torn));
+                file.write_all_at(&seal, u64::from(torn.offset))?;
+                file.set_len(u64::from(torn.offset) + seal.len() as u64)?;
+                file.sync_all()?;
+            }
         }
     }
     sync_folder(&folder)

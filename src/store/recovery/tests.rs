@@ -417,3 +417,27 @@ fn hostile_numbers_cost_nothing_and_break_their_stream() {
         assert!(only(&disk.recover(BOOT)).broken, "{number}");
     }
 }
+
+/// A crash between two steps of a repair: were the torn end sealed first, the next start would read
+/// on behind it, in what had never been committed.
+#[test]
+fn what_is_behind_the_torn_end_is_gone_before_the_end_is_sealed() {
+    let torn = Place { segment: 2, offset: 96 };
+    let mut segments = Segments::default();
+    (1..3).for_each(|number| segments.push(Kept::new(number, 1024)));
+    let recovered = Recovered {
+        sessions: Vec::new(),
+        ended: Vec::new(),
+        lost: Vec::new(),
+        ending: None,
+        torn: Some(torn),
+        discard: vec![3, 4],
+        unsynced_from: 2,
+        segments,
+        next_segment: 3,
+        next_slot: 0,
+        counts: Counts::default(),
+    };
+    let steps = [Repair::Remove(4), Repair::Remove(3), Repair::Sync(2), Repair::Seal(torn)];
+    assert_eq!(recovered.repairs(), steps);
+}
