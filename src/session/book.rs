@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::store::body::{SessionBody, StreamBody};
+use crate::store::body::{self, SessionBody};
 use crate::store::journal::{Journal, Seq};
 use crate::store::record::{self, Header, Kind};
 use crate::stream::Stream;
@@ -45,9 +45,7 @@ impl Book {
 
     /// The session itself, as it is now.
     pub(super) fn session(&self, body: &SessionBody) -> Seq {
-        let mut bytes = Vec::with_capacity(256);
-        body.encode(&mut bytes);
-        self.append(Kind::Session, 0, 0, 0, &bytes).1
+        self.append_with(Kind::Session, 0, 0, 0, |out| body.encode(out)).1
     }
 
     /// A request that the upstream has to be told again.
@@ -58,26 +56,34 @@ impl Book {
         self.append(Kind::Setup, 0, 0, order, line.as_bytes());
     }
 
-    /// A new stream.
-    pub(super) fn open(&self, number: u32, body: &StreamBody, stream: &mut Stream) {
-        let seq = self.stream(number, body, stream);
+    /// A new stream, which answers the requests `ids`.
+    pub(super) fn open(&self, number: u32, ids: &[Box<str>], stream: &mut Stream) {
+        let seq = self.stream(number, ids, |_| false, stream);
         stream.handle_opened(seq);
         self.watch(number, stream, seq);
     }
 
-    /// A stream as it is now.
-    pub(super) fn stream(&self, number: u32, body: &StreamBody, stream: &Stream) -> Seq {
-        let mut bytes = Vec::with_capacity(64);
-        body.encode(&mut bytes);
+    /// A stream as it is now: `answered` says which of its requests are.
+    pub(super) fn stream(
+        &self,
+        number: u32,
+        ids: &[Box<str>],
+        answered: impl Fn(&str) -> bool,
+        stream: &Stream,
+    ) -> Seq {
         let flags = if stream.is_finished() { record::FINISHED } else { 0 };
-        self.append(Kind::Stream, flags, number, stream.floor(), &bytes).1
+        self.append_with(Kind::Stream, flags, number, stream.floor(), |out| {
+            let ids = ids.iter().map(|id| (id.as_bytes(), answered(id)));
+            body::push_stream(out, stream.tail(), ids);
+        })
+        .1
     }
 
     /// A stream of which only its end and its requests are known.
-    pub(super) fn tombstone(&self, number: u32, body: &StreamBody) {
-        let mut bytes = Vec::with_capacity(64);
-        body.encode(&mut bytes);
-        self.append(Kind::Stream, record::BURIED, number, body.tail + 1, &bytes);
+    pub(super) fn tombstone(&self, number: u32, ids: &[Box<str>], tail: u64) {
+        self.append_with(Kind::Stream, record::BURIED, number, tail + 1, |out| {
+            body::push_stream(out, tail, ids.iter().map(|id| (id.as_bytes(), false)));
+        });
     }
 
     /// The newest event of a stream; `answers` is the place among the stream's requests of the one
@@ -130,13 +136,26 @@ impl Book {
 
     fn append_event(&self, number: u32, event: u64, answers: u16, stream: &Stream) -> (Place, Seq) {
         let body = stream.event(event).expect("what is logged is in memory");
-        let (kind, slot) = (Kind::Event, self.slot);
-        let header = Header { kind, flags: 0, answers, slot, stream: number, number: event };
+        let header = Header { answers, ..self.header(Kind::Event, 0, number, event) };
         self.journal.borrow_mut().append(&header, body)
     }
 
     fn append(&self, kind: Kind, flags: u8, stream: u32, number: u64, body: &[u8]) -> (Place, Seq) {
-        let header = Header { kind, flags, answers: 0, slot: self.slot, stream, number };
-        self.journal.borrow_mut().append(&header, body)
+        self.journal.borrow_mut().append(&self.header(kind, flags, stream, number), body)
+    }
+
+    fn append_with(
+        &self,
+        kind: Kind,
+        flags: u8,
+        stream: u32,
+        number: u64,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> (Place, Seq) {
+        self.journal.borrow_mut().append_with(&self.header(kind, flags, stream, number), encode)
+    }
+
+    fn header(&self, kind: Kind, flags: u8, stream: u32, number: u64) -> Header {
+        Header { kind, flags, answers: 0, slot: self.slot, stream, number }
     }
 }

@@ -126,7 +126,7 @@ impl Streams {
         self.done.streams_started += 1;
         let mut stream = Stream::default();
         if let Some(book) = &self.book {
-            book.open(number, &durable::body(&ids, 0, &[]), &mut stream);
+            book.open(number, &ids, &mut stream);
         }
         self.insert(number, Entry::new(token, scope, ids, stream));
         number

@@ -154,19 +154,32 @@ impl SessionBody {
     }
 }
 
+/// Appends the body of a stream's record: [`StreamBody`], from its parts.
+///
+/// # Panics
+/// Where there are more than [`STREAM_IDS_MAX`] ids.
+pub fn push_stream<'i>(
+    out: &mut Vec<u8>,
+    tail: u64,
+    ids: impl ExactSizeIterator<Item = (&'i [u8], bool)>,
+) {
+    assert!(ids.len() <= STREAM_IDS_MAX, "more ids than events can name");
+    out.extend_from_slice(&tail.to_le_bytes());
+    out.extend_from_slice(&(ids.len() as u32).to_le_bytes());
+    for (raw, answered) in ids {
+        out.push(u8::from(answered));
+        push_field(out, raw);
+    }
+}
+
 impl StreamBody {
     /// Appends the body.
     ///
     /// # Panics
     /// Where there are more than [`STREAM_IDS_MAX`] ids.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        assert!(self.ids.len() <= STREAM_IDS_MAX, "more ids than events can name");
-        out.extend_from_slice(&self.tail.to_le_bytes());
-        out.extend_from_slice(&(self.ids.len() as u32).to_le_bytes());
-        for id in &self.ids {
-            out.push(u8::from(id.answered));
-            push_field(out, &id.raw);
-        }
+        let ids = self.ids.iter().map(|id| (id.raw.as_slice(), id.answered));
+        push_stream(out, self.tail, ids);
     }
 
     /// Reads a body, which is all of `bytes`.

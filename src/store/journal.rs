@@ -163,6 +163,8 @@ pub struct Journal {
     /// Bytes that wait or are being written.
     pending: u64,
     spare: Vec<Vec<u8>>,
+    /// Where bodies are encoded.
+    body: Vec<u8>,
     /// Newest segment that was asked for, that is there, and whose name is durable.
     requested: u32,
     created: u32,
@@ -217,6 +219,7 @@ impl Journal {
             writing: None,
             pending: 0,
             spare: Vec::new(),
+            body: Vec::new(),
             requested: before,
             created: before,
             writable: before,
@@ -271,6 +274,20 @@ impl Journal {
             kept.slots.insert(header.slot);
         }
         (Place { segment, offset }, self.filling.seq)
+    }
+
+    /// Appends a record whose body `encode` writes.
+    pub fn append_with(
+        &mut self,
+        header: &Header,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> (Place, Seq) {
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        encode(&mut body);
+        let appended = self.append(header, &body);
+        self.body = body;
+        appended
     }
 
     /// Stream `stream` of session `slot` wants to hear when what is appended so far is committed:

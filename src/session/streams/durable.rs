@@ -5,21 +5,10 @@ use std::time::Instant;
 
 use crate::mcp::event_id::Token;
 use crate::session::effect::Effect;
-use crate::store::body::{StreamBody, StreamId};
 use crate::stream::log::Load;
 use crate::stream::{Retention, Stream};
 
 use super::{Entry, STANDALONE, Streams, Tombstone};
-
-/// What the journal has of a stream: the requests that it answers, and which are `answered`.
-pub(super) fn body(ids: &[Box<str>], tail: u64, answered: &[bool]) -> StreamBody {
-    let answered = answered.iter().copied().chain(std::iter::repeat(false));
-    let ids = ids
-        .iter()
-        .zip(answered)
-        .map(|(id, answered)| StreamId { raw: id.as_bytes().to_vec(), answered });
-    StreamBody { tail, ids: ids.collect() }
-}
 
 impl Streams {
     /// A segment of the journal shall go; `open` are the requests that the stream will answer.
@@ -46,8 +35,8 @@ impl Streams {
             book.copy(number, event, &mut entry.stream);
         }
         self.bytes = self.bytes + entry.stream.bytes() - before;
-        let answered: Vec<bool> = entry.ids.iter().map(|id| !open.contains(id)).collect();
-        book.stream(number, &body(&entry.ids, entry.stream.tail(), &answered), &entry.stream);
+        let answered = |id: &str| !open.iter().any(|open| **open == *id);
+        book.stream(number, &entry.ids, answered, &entry.stream);
     }
 
     /// Pages a stream out, down to `most` bytes of memory, as far as it is on the disk.
@@ -75,7 +64,7 @@ impl Streams {
     pub(in crate::session) fn write_tombstones(&self) {
         let Some(book) = &self.book else { return };
         for tombstone in &self.tombstones {
-            book.tombstone(tombstone.number, &body(&tombstone.ids, tombstone.tail, &[]));
+            book.tombstone(tombstone.number, &tombstone.ids, tombstone.tail);
         }
     }
 
