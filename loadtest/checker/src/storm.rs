@@ -16,8 +16,8 @@ use crate::session::Session;
 
 /// Streams of one session.
 const STREAMS_PER_SESSION: usize = 25;
-/// Events of one stream, and milliseconds between two: they outlive the cut, and 5,000 streams leave
-/// the one thread of this program half idle.
+/// Events of one stream, and milliseconds between two: they outlive the cut, and 5,000 streams
+/// leave the one thread of this program half idle.
 const EVENTS: u64 = 40;
 const INTERVAL_MS: u64 = 200;
 /// From the opening of one stream to that of the next: the storm comes later.

@@ -1,11 +1,11 @@
 //! Calls as fast as the answers come: the generator of the echo rows.
 //!
-//! `caller ADDRESS CONNECTIONS SECONDS EXPECTED` takes HTTP requests from stdin, each ended by a zero
-//! byte, and sends them on CONNECTIONS kept-alive connections, one call at a time on each; the
-//! connections take the requests in turn, and each keeps its own. `100000000` in a request is a
-//! JSON-RPC id and becomes another with every call: within a session they must differ, and a server
-//! may route its answers by them. Each answer has to be a 200 with EXPECTED in its body. Prints one
-//! JSON object: requests, seconds, and the latency's p50 and p99 in seconds.
+//! `caller ADDRESS CONNECTIONS SECONDS EXPECTED` takes HTTP requests from stdin, each ended by a
+//! zero byte, and sends them on CONNECTIONS kept-alive connections, one call at a time on each;
+//! the connections take the requests in turn, and each keeps its own. `100000000` in a request is
+//! a JSON-RPC id and becomes another with every call: within a session they must differ, and a
+//! server may route its answers by them. Each answer has to be a 200 with EXPECTED in its body.
+//! Prints one JSON object: requests, seconds, and the latency's p50 and p99 in seconds.
 
 use std::cell::Cell;
 use std::net::SocketAddr;

@@ -1,11 +1,11 @@
-//! Calls to a child's stdin as fast as its answers come: what a server over stdio can do by itself,
-//! with nothing in front of it.
+//! Calls to a child's stdin as fast as its answers come: what a server over stdio can do by
+//! itself, with nothing in front of it.
 //!
 //! `pipe WINDOW SECONDS EXPECTED COMMAND...` starts COMMAND, makes its session, and keeps WINDOW
-//! calls under way: as many as have been answered are written at once. The call is one line of stdin
-//! with `100000000` as its id, which becomes another with every call. Each answer has to be one line
-//! with EXPECTED in it. Prints one JSON object, requests and seconds, and then keeps the child until
-//! its own stdin ends, so that its CPU time can be read.
+//! calls under way: as many as have been answered are written at once. The call is one line of
+//! stdin with `100000000` as its id, which becomes another with every call. Each answer has to be
+//! one line with EXPECTED in it. Prints one JSON object, requests and seconds, and then keeps the
+//! child until its own stdin ends, so that its CPU time can be read.
 
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,11 +1,11 @@
 //! Reads event streams as fast as they come, and counts: the generator of the stream rows.
 //!
 //! `sink ADDRESS REPEATS [open]` takes HTTP requests from stdin, each ended by a zero byte. Every
-//! request has a connection of its own, on which it is sent REPEATS times, one after the other. Each
-//! answer has to be a 200 with a chunked body that ends with a JSON-RPC result; all else is an error.
-//! With `open` the body need not end behind the result, for servers that leave a replayed stream
-//! open. Prints one JSON object: answers, events (blocks of event stream, the result's included),
-//! bytes (of event stream, without the chunks' framing) and seconds.
+//! request has a connection of its own, on which it is sent REPEATS times, one after the other.
+//! Each answer has to be a 200 with a chunked body that ends with a JSON-RPC result; all else is
+//! an error. With `open` the body need not end behind the result, for servers that leave a
+//! replayed stream open. Prints one JSON object: answers, events (blocks of event stream, the
+//! result's included), bytes (of event stream, without the chunks' framing) and seconds.
 
 use std::net::SocketAddr;
 use std::time::Instant;
