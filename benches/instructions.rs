@@ -22,15 +22,15 @@ const EVENTS: u64 = 20_000;
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
-        Some("json") => requests(Answers::Json),
-        Some("sse") => requests(Answers::Sse),
+        Some("json") => requests(Fixture::new(Limits::default()), Answers::Json),
+        Some("sse") => requests(Fixture::new(Limits::default()), Answers::Sse),
+        Some("journaled") => requests(Fixture::journaled(Limits::default()), Answers::Sse),
         Some("flood") => flood(),
-        other => eprintln!("json, sse or flood, not {other:?}"),
+        other => eprintln!("json, sse, journaled or flood, not {other:?}"),
     }
 }
 
-fn requests(answers: Answers) {
-    let mut fixture = Fixture::new(Limits::default());
+fn requests(mut fixture: Fixture, answers: Answers) {
     let mut serve = || {
         for _ in 0..REQUESTS {
             fixture.serve(answers);

@@ -2,6 +2,7 @@
 //! produced: what the benchmark of sessions, the count of allocations and the count of instructions
 //! all run. What it costs beyond this is the shell's: system calls and tasks.
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::time::Instant;
@@ -15,6 +16,8 @@ use gapless::mcp::session_id::SessionId;
 use gapless::session::{
     Answers, Effect, Overflow, Posted, Reply, ReplyForm, Session, Settings, Step,
 };
+use gapless::store::journal::{Action, Journal, Level};
+use gapless::store::segment::Segments;
 use gapless::stream::Generation;
 use gapless::upstream::in_process::InProcess;
 
@@ -29,6 +32,8 @@ pub struct Fixture {
     pub session: Session,
     pub server: InProcess,
     pub now: Instant,
+    /// Where sessions are kept beside memory.
+    journal: Option<Rc<RefCell<Journal>>>,
     /// One whole request.
     input: Vec<u8>,
     pub output: Vec<u8>,
@@ -36,8 +41,19 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new(limits: Limits) -> Self {
+        Self::with_journal(limits, None)
+    }
+
+    /// A session that outlives its process, whose writes are done as soon as they are asked for.
+    pub fn journaled(limits: Limits) -> Self {
+        let journal = Journal::new(Level::Process, 1, 64 << 20, 0, Segments::default());
+        Self::with_journal(limits, Some(Rc::new(RefCell::new(journal))))
+    }
+
+    fn with_journal(limits: Limits, journal: Option<Rc<RefCell<Journal>>>) -> Self {
         let now = Instant::now();
-        let settings = Rc::new(Settings::in_memory(limits, [7; 32], Overflow::Auto));
+        let settings = Settings::in_memory(limits, [7; 32], Overflow::Auto);
+        let settings = Rc::new(Settings { journal: journal.clone(), ..settings });
         let id = SessionId::from_random(0, [0x5A; 16]);
         let mut input = b"POST /mcp HTTP/1.1\r\n\
             host: 127.0.0.1:8383\r\n\
@@ -54,6 +70,7 @@ impl Fixture {
             session: Session::new(id, settings, now),
             server: InProcess::default(),
             now,
+            journal,
             input,
             output: Vec::with_capacity(WRITE_BYTES_MAX),
         };
@@ -101,6 +118,7 @@ impl Fixture {
     /// The stream, from its first byte to its end.
     fn send(&mut self, stream: u32) {
         let attached = self.session.attach_first(stream).expect("nobody else reads it");
+        self.write_journal();
         response::head(&mut self.output, Status::Ok).event_stream().chunked();
         self.session.prologue(stream, &attached, &mut self.output);
         let generation = attached.generation;
@@ -112,6 +130,29 @@ impl Fixture {
         assert_eq!(step, Step::Finished);
         let acked = self.output.len() as u64;
         self.session.handle_closed(self.now, stream, generation, acked);
+    }
+
+    /// What the shell does for the journal, without a disk.
+    fn write_journal(&mut self) {
+        let Some(journal) = &self.journal else { return };
+        let mut woken = Vec::new();
+        let mut journal = journal.borrow_mut();
+        while let Some(action) = journal.poll_action() {
+            match action {
+                Action::Create(segment) => journal.handle_created(segment),
+                Action::SyncDirectory => journal.handle_directory_synced(),
+                Action::Write { seq, bytes, .. } => {
+                    journal.handle_written(seq, bytes.len(), bytes);
+                }
+                Action::Sync { upto, .. } => journal.handle_synced(upto),
+                Action::Remove(segment) => journal.handle_removed(segment),
+            }
+        }
+        journal.take_committed(&mut woken);
+        drop(journal);
+        for (_, stream) in woken {
+            self.session.handle_committed(stream);
+        }
     }
 
     /// What the shell does after each call, without a world to do it in.
