@@ -201,9 +201,7 @@ impl Session {
         for stream in streams {
             session.restore_stream(now, stream);
         }
-        if session.stream(STANDALONE).is_none() {
-            return None;
-        }
+        session.stream(STANDALONE)?;
         session.streams.handle_restored(body.next_stream);
         session.timeout = now + session.idle_timeout().min(session.settings.limits.retention);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

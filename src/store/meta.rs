@@ -84,6 +84,15 @@ impl Meta {
         bytes
     }
 
+    /// One more process is going to write.
+    ///
+    /// # Errors
+    /// One sentence: they cannot be counted any more.
+    pub fn begin_run(&mut self) -> Result<(), String> {
+        self.runs = self.runs.checked_add(1).ok_or("the directory was opened 2^32 times")?;
+        Ok(())
+    }
+
     /// Reads the bytes of the file.
     ///
     /// # Errors

@@ -42,5 +42,6 @@ pub mod rehome;
 pub mod scan;
 pub mod segment;
 pub mod start;
+mod threads;
 pub mod tool;
 pub mod wal;

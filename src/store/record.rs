@@ -12,6 +12,8 @@ pub const HEADER_BYTES: usize = 32;
 const _: () = assert!(HEADER_BYTES == crate::stream::log::RECORD_HEADER_BYTES as usize);
 /// The header's own checksum covers what is before it.
 const CHECKED_BYTES: usize = 28;
+/// Where in a header its kind is, which is never zero.
+const KIND_AT: usize = 4;
 
 /// Of a [`Kind::Stream`]: the stream has had its last event.
 pub const FINISHED: u8 = 1;
@@ -133,7 +135,7 @@ pub fn push(out: &mut Vec<u8>, segment: u32, header: &Header, body: &[u8]) {
     let length = u32::try_from(body.len()).expect("a body is bounded far below 4 GiB");
     let mut head = [0; HEADER_BYTES];
     head[0..4].copy_from_slice(&length.to_le_bytes());
-    head[4] = header.kind as u8;
+    head[KIND_AT] = header.kind as u8;
     head[5] = header.flags;
     head[6..8].copy_from_slice(&header.answers.to_le_bytes());
     head[8..12].copy_from_slice(&header.slot.to_le_bytes());
@@ -151,8 +153,8 @@ pub fn push(out: &mut Vec<u8>, segment: u32, header: &Header, body: &[u8]) {
 pub fn read_header(head: &[u8; HEADER_BYTES], segment: u32) -> Result<Framed, Bad> {
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     // Cheap, and nearly every place that is no header ends here: recovery looks at many.
-    let Some(kind) = Kind::from_code(head[4]) else {
-        return Err(if head.iter().all(|&byte| byte == 0) { Bad::End } else { Bad::Header });
+    let Some(kind) = Kind::from_code(head[KIND_AT]) else {
+        return Err(if *head == [0; HEADER_BYTES] { Bad::End } else { Bad::Header });
     };
     if checksum(segment, &head[..CHECKED_BYTES]) != word(CHECKED_BYTES) {
         return Err(Bad::Header);
@@ -166,6 +168,37 @@ pub fn read_header(head: &[u8; HEADER_BYTES], segment: u32) -> Result<Framed, Ba
         number: u64::from(word(16)) | u64::from(word(20)) << 32,
     };
     Ok(Framed { header, length: word(0), checksum: word(24) })
+}
+
+/// Zeros to compare with: a comparison of blocks is as fast as memory, also in a debug build.
+const ZEROS: [u8; 4096] = [0; 4096];
+
+/// Whether nothing but zeros is there.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(ZEROS.len()).all(|block| *block == ZEROS[..block.len()])
+}
+
+/// Where in `bytes` the first header of `segment` is that holds. Bytes that are behind damage or were
+/// never written are passed without being summed; zeros, of which a new segment is full, in blocks.
+pub fn find_header(bytes: &[u8], segment: u32) -> Option<usize> {
+    let mut at = 0;
+    while bytes.len() - at >= HEADER_BYTES {
+        let rest = &bytes[at..];
+        // No byte of a block but its last ones can be before the kind of a header.
+        if rest.get(..ZEROS.len()).is_some_and(|block| *block == ZEROS) {
+            at += ZEROS.len() - KIND_AT;
+            continue;
+        }
+        let block = &rest[..rest.len().min(ZEROS.len() + HEADER_BYTES)];
+        let begins = |window: &[u8]| {
+            window.first_chunk().is_some_and(|head| read_header(head, segment).is_ok())
+        };
+        if let Some(found) = block.windows(HEADER_BYTES).position(begins) {
+            return Some(at + found);
+        }
+        at += block.len() - (HEADER_BYTES - 1);
+    }
+    None
 }
 
 /// Reads the record of `segment` that `bytes` begin with: its header, its body, and the bytes of
@@ -273,6 +306,27 @@ mod tests {
         }
         assert_eq!(read(&[0; 64], 5), Err(Bad::End));
         assert_eq!(read(&[0; 3], 5), Err(Bad::End));
+    }
+
+    #[test]
+    fn a_header_is_found_wherever_it_begins() {
+        let mut record = Vec::new();
+        push(&mut record, 9, &event(1), b"");
+        for before in (0..70).chain(4000..4200).chain(8150..8220) {
+            for (after, stale) in [(0, 0), (5000, 0), (0, 5), (5000, 5)] {
+                let mut bytes = vec![0; before];
+                // What an older use left behind looks like a header for as long as possible.
+                for at in (0..before).step_by(97).take(stale) {
+                    bytes[at] = 4;
+                }
+                bytes.extend_from_slice(&record);
+                bytes.resize(bytes.len() + after, 0);
+                assert_eq!(find_header(&bytes, 9), Some(before), "{before} {after} {stale}");
+                assert_eq!(find_header(&bytes, 8), None);
+                assert_eq!(find_header(&bytes[..before + HEADER_BYTES - 1], 9), None);
+                assert!(!is_zero(&bytes) && is_zero(&bytes[before + HEADER_BYTES..]));
+            }
+        }
     }
 
     #[test]

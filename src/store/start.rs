@@ -11,12 +11,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tracing::{info, warn};
 
-use super::directory::{Directory, Layout, boot_id, sync_folder};
+use super::directory::{Directory, Layout, at, boot_id, sync_folder};
 use super::epoch;
 use super::files::Files;
 use super::journal::Level;
@@ -26,12 +25,11 @@ use super::recovery::{self, Recovered, RecoveredSession, Repair, Scanner};
 use super::rehome;
 use super::scan::{ForeignFormat, scan};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, Segments, file_name};
+use super::threads;
 use super::wal::Home;
 use crate::config::DataConfig;
+use crate::stream::log::Place;
 use crate::sys::random::Random;
-
-/// How often a recovery that takes long says how far it is.
-const PROGRESS_TIME: Duration = Duration::from_secs(2);
 
 /// What one shard goes on with.
 pub struct ShardLog {
@@ -67,22 +65,15 @@ pub fn open(config: &DataConfig, segment_bytes: u64, shards: u16) -> Result<Open
     let started = Instant::now();
     let shown = config.dir.display();
     let told = |error: io::Error| format!("{shown}: {error}");
+    let segment_bytes = u32::try_from(segment_bytes).map_err(|_| "segments above 4 GiB")?;
     let mut directory = Directory::open(&config.dir)?;
     let boot_id = boot_id().map_err(told)?;
-    let mut meta = match directory.meta() {
-        Some(meta) => meta.clone(),
-        None => {
-            let meta = first_meta(shards).map_err(told)?;
-            directory.make_generation(meta.generation, meta.shards).map_err(told)?;
-            meta
-        }
-    };
-    if directory.meta().is_some() {
-        directory.remove_stale().map_err(told)?;
-    }
+    let mut meta = in_force(&mut directory, shards).map_err(told)?;
+    directory.remove_stale().map_err(told)?;
     let mut recovered = recover(directory.layout(), &meta, boot_id)?;
+    log_recovered(&recovered, started);
     for (shard, one) in (0..).zip(&recovered) {
-        settle(directory.layout(), &meta, shard, one).map_err(told)?;
+        settle(&directory.layout().shard(meta.generation, shard), one).map_err(told)?;
     }
     let endings = recovered.iter().filter_map(|one| one.ending);
     let epoch = epoch::next(meta.epoch, endings, &boot_id);
@@ -90,21 +81,30 @@ pub fn open(config: &DataConfig, segment_bytes: u64, shards: u16) -> Result<Open
         warn!(epoch, "the log may have lost its end: cursors of before are told so");
     }
     meta.epoch = epoch;
-    meta.runs = meta.runs.checked_add(1).ok_or("the directory was opened too often")?;
+    meta.begin_run()?;
+    let level = config.durability;
     if meta.shards != shards {
-        recovered = rehome::rehome(&directory, &meta, &recovered, shards, segment_bytes, boot_id)
-            .map_err(told)?;
-        meta.generation += 1;
-        meta.shards = shards;
+        let next = Meta { generation: meta.generation + 1, shards, ..meta.clone() };
+        let header = segment_header(&next, level, boot_id);
+        rehome::rehome(&directory, &recovered, &next, header, segment_bytes)?;
+        let before = content(&recovered);
+        drop(recovered);
+        meta = next;
+        recovered = recover(directory.layout(), &meta, boot_id)?;
+        if content(&recovered) != before {
+            return Err(format!("{shown}: what was moved to {shards} shards does not read back"));
+        }
+        info!(shards, sessions = before.0, events = before.1, "the sessions were moved");
+        // What was moved ended as planned, in a run of its own: one that ends later is another.
+        meta.begin_run()?;
     }
     directory.replace_meta(meta.clone()).map_err(told)?;
     directory.remove_stale().map_err(told)?;
     let files = Files::start().map_err(told)?;
-    let level = config.durability;
-    log_recovered(&recovered, started);
+    let header = segment_header(&meta, level, boot_id);
     let logs = (0..).zip(recovered).map(|(shard, one)| {
-        let layout = directory.layout();
-        shard_log(layout, &meta, shard, one, (level, boot_id, segment_bytes), &files)
+        let header = SegmentHeader { shard, ..header };
+        shard_log(directory.layout(), header, segment_bytes, one, &files)
     });
     let shards = logs.collect::<io::Result<Vec<_>>>().map_err(told)?;
     Ok(Opened { directory, meta, shards })
@@ -124,30 +124,40 @@ fn first_meta(shards: u16) -> io::Result<Meta> {
     Ok(Meta { generation: 1, shards, epoch: 1, runs: 0, key })
 }
 
+/// What is in force; a directory that is new is made ready. Its `meta` comes first, since folders
+/// without one are refused; until it has been served from, folders may be missing.
+fn in_force(directory: &mut Directory, shards: u16) -> io::Result<Meta> {
+    let meta = match directory.meta() {
+        Some(meta) => meta.clone(),
+        None => {
+            directory.replace_meta(first_meta(shards)?)?;
+            return in_force(directory, shards);
+        }
+    };
+    if meta.runs == 0 {
+        directory.make_generation(meta.generation, meta.shards)?;
+    }
+    Ok(meta)
+}
+
+/// Sessions and events that can be served, and streams that cannot.
+fn content(recovered: &[Recovered]) -> (usize, usize, usize) {
+    let sessions = || recovered.iter().flat_map(|one| &one.sessions);
+    let streams = || sessions().flat_map(|session| &session.streams);
+    let events = streams().flat_map(|stream| &stream.runs).map(|run| run.lengths.len()).sum();
+    let broken = streams().filter(|stream| stream.broken && !stream.buried).count();
+    (sessions().count(), events, broken)
+}
+
 /// Reads every shard's log, one thread each.
 fn recover(layout: &Layout, meta: &Meta, boot_id: [u8; 16]) -> Result<Vec<Recovered>, String> {
-    let read = AtomicU64::new(0);
     let mut total = 0;
     for shard in 0..meta.shards {
         let segments = layout.segments(meta.generation, shard);
         total += segments.map_err(|e| e.to_string())?.iter().map(|one| one.bytes).sum::<u64>();
     }
-    thread::scope(|scope| {
-        let read = &read;
-        let recover = move |shard| recover_shard(layout, meta.generation, shard, boot_id, read);
-        let threads: Vec<_> =
-            (0..meta.shards).map(|shard| scope.spawn(move || recover(shard))).collect();
-        let mut told = Instant::now();
-        while threads.iter().any(|thread| !thread.is_finished()) {
-            thread::sleep(Duration::from_millis(1));
-            if told.elapsed() >= PROGRESS_TIME {
-                told = Instant::now();
-                let percent = read.load(Ordering::Relaxed) * 100 / total.max(1);
-                info!(percent, total_bytes = total, "reading the log");
-            }
-        }
-        let joined = threads.into_iter().map(|thread| thread.join());
-        joined.map(|one| one.unwrap_or_else(|_| Err("reading the log panicked".into()))).collect()
+    threads::for_each_shard(meta.shards, total, "reading the log", |shard, read| {
+        recover_shard(layout, meta.generation, shard, boot_id, read)
     })
 }
 
@@ -173,66 +183,78 @@ fn recover_shard(
     })
 }
 
-/// What the last process left is made whole.
-fn settle(layout: &Layout, meta: &Meta, shard: u16, recovered: &Recovered) -> io::Result<()> {
-    let folder = layout.shard(meta.generation, shard);
-    let path = |segment| folder.join(file_name(segment));
-    let open = |segment| OpenOptions::new().write(true).open(path(segment));
+/// What the last process left is made whole, in the order that `recovery` names.
+fn settle(folder: &Path, recovered: &Recovered) -> io::Result<()> {
+    // The names, too: a process that was killed may not have come to that.
+    sync_folder(folder)?;
     for repair in recovered.repairs() {
         match repair {
             Repair::Remove(segment) => {
-                match std::fs::remove_file(path(segment)) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
+                let path = folder.join(file_name(segment));
+                match std::fs::remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return at(&path, Err(error));
+                    }
+                    _ => sync_folder(folder)?,
                 }
-                sync_folder(&folder)?;
             }
-            Repair::Sync(segment) => open(segment)?.sync_all()?,
+            Repair::Sync(segment) => {
+                let path = folder.join(file_name(segment));
+                at(&path, File::open(&path).and_then(|file| file.sync_all()))?;
+            }
             Repair::Seal(torn) => {
-                let (file, seal) = (open(torn.segment)?, recovery::seal(torn));
-                file.write_all_at(&seal, u64::from(torn.offset))?;
-                file.set_len(u64::from(torn.offset) + seal.len() as u64)?;
-                file.sync_all()?;
+                let path = folder.join(file_name(torn.segment));
+                at(&path, seal(&path, torn))?;
             }
         }
     }
-    sync_folder(&folder)
+    Ok(())
 }
 
-/// A shard's part. `level`, boot and segment size are those of the process that begins.
-fn shard_log(
-    layout: &Layout,
-    meta: &Meta,
-    shard: u16,
-    recovered: Recovered,
-    (level, boot_id, segment_bytes): (Level, [u8; 16], u64),
-    files: &Files,
-) -> io::Result<ShardLog> {
-    let folder: Arc<Path> = layout.shard(meta.generation, shard).into();
-    let (epoch, generation) = (meta.epoch, meta.generation);
-    let mut epochs = HashMap::new();
-    for segment in layout.segments(generation, shard)? {
-        let mut head = [0; SEGMENT_HEADER_BYTES];
-        File::open(&segment.path)?.read_exact_at(&mut head, 0)?;
-        if let Ok(header) = SegmentHeader::decode(&head, segment.number) {
-            epochs.insert(segment.number, header.epoch);
-        }
-    }
-    let header = SegmentHeader {
-        shard,
+/// Seals the torn end of a segment; what is behind it goes.
+fn seal(path: &Path, torn: Place) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    let seal = recovery::seal(torn);
+    file.write_all_at(&seal, u64::from(torn.offset))?;
+    file.set_len(u64::from(torn.offset) + seal.len() as u64)?;
+    file.sync_all()
+}
+
+/// What the segments of the process that begins start with, but for shard, number and time.
+fn segment_header(meta: &Meta, level: Level, boot_id: [u8; 16]) -> SegmentHeader {
+    SegmentHeader {
+        shard: 0,
         number: 0,
-        epoch,
-        generation,
+        epoch: meta.epoch,
+        generation: meta.generation,
         level,
         boot_id,
         created: 0,
         run: meta.runs,
-    };
-    let segment_bytes =
-        u32::try_from(segment_bytes).map_err(|_| io::Error::other("segments above 4 GiB"))?;
+    }
+}
+
+/// The part of the shard that `header` names.
+fn shard_log(
+    layout: &Layout,
+    header: SegmentHeader,
+    segment_bytes: u32,
+    recovered: Recovered,
+    files: &Files,
+) -> io::Result<ShardLog> {
+    let folder: Arc<Path> = layout.shard(header.generation, header.shard).into();
+    let mut epochs = HashMap::new();
+    for segment in recovered.segments.numbers() {
+        let path = folder.join(file_name(segment));
+        let mut head = [0; SEGMENT_HEADER_BYTES];
+        let read = at(&path, File::open(&path).and_then(|file| file.read_at(&mut head, 0)))?;
+        // One that does not hold has a damaged segment: its events are of an unknown epoch.
+        let epoch = SegmentHeader::decode(&head[..read], segment).map_or(0, |header| header.epoch);
+        epochs.insert(segment, epoch);
+    }
     Ok(ShardLog {
         home: Home { folder, files: files.clone(), header, segment_bytes, epochs },
-        level,
+        level: header.level,
         first_segment: recovered.next_segment,
         next_slot: recovered.next_slot,
         segments: recovered.segments,

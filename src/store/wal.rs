@@ -273,7 +273,7 @@ impl Wal {
     async fn create(&self, number: u32) -> io::Result<()> {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let created = since_1970.unwrap_or_default().as_secs();
-        let header = SegmentHeader { number, created, ..self.home.header.clone() };
+        let header = SegmentHeader { number, created, ..self.home.header };
         let segment = NewSegment {
             folder: Arc::clone(&self.home.folder),
             number,

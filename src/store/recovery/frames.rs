@@ -155,9 +155,5 @@ impl Frames {
 /// How many of `bytes` are before the first header, or else before the first place from which
 /// there are too few of them to tell.
 fn bytes_before_header(bytes: &[u8], segment: u32) -> usize {
-    let begins = |head: &[u8; HEADER_BYTES]| record::read_header(head, segment).is_ok();
-    bytes
-        .windows(HEADER_BYTES)
-        .position(|window| window.first_chunk().is_some_and(begins))
-        .unwrap_or(bytes.len() - (HEADER_BYTES - 1))
+    record::find_header(bytes, segment).unwrap_or(bytes.len() - (HEADER_BYTES - 1))
 }

@@ -104,18 +104,13 @@ impl Walk {
             let last = self.at + rest.len() as u64 == self.length;
             // The place itself has been looked at.
             let first = usize::from(self.at == start);
-            let segment = self.segment;
-            let begins = |head: &[u8]| {
-                let head = head.first_chunk().expect("windows have that size");
-                record::read_header(head, segment).is_ok()
-            };
-            let next = rest.windows(HEADER_BYTES).skip(first).position(begins);
+            let next = record::find_header(&rest[first.min(rest.len())..], self.segment);
             let passed = match next {
                 Some(next) => next + first,
                 None if last => rest.len(),
                 None => rest.len() - (HEADER_BYTES - 1),
             };
-            written |= rest[..passed].iter().any(|&byte| byte != 0);
+            written |= !record::is_zero(&rest[..passed]);
             self.at += passed as u64;
             let bytes = self.at - start;
             if next.is_some() {
