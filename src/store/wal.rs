@@ -120,13 +120,9 @@ impl Wal {
         let mut events = Vec::with_capacity(load.bytes as usize);
         for extent in &load.extents {
             let segment = extent.place.segment;
-            if !self.journal.borrow_mut().pin(segment) {
-                return Err(io::Error::new(ErrorKind::NotFound, "the segment is gone"));
-            }
-            let read = self.read_extent(extent).await;
-            self.journal.borrow_mut().unpin(segment);
-            self.wake();
-            let records = read?;
+            let pin = Pin::new(self, segment)?;
+            let records = self.read_extent(extent).await?;
+            drop(pin);
             let start = events.len();
             let (first, count) = (extent.first, extent.count);
             record::events(&records, segment, slot, stream, first, count, &mut events)
@@ -154,6 +150,27 @@ impl Wal {
         let file = Rc::new(File::open(self.home.folder.join(file_name(segment))).await?);
         self.open.borrow_mut().insert(segment, Rc::clone(&file));
         Ok(file)
+    }
+}
+
+/// A segment that stays while it is read, also where the reader is dropped in the middle.
+struct Pin<'a> {
+    wal: &'a Wal,
+    segment: u32,
+}
+
+impl<'a> Pin<'a> {
+    fn new(wal: &'a Wal, segment: u32) -> io::Result<Self> {
+        let is_there = wal.journal.borrow_mut().pin(segment);
+        let gone = || io::Error::new(ErrorKind::NotFound, "the segment is gone");
+        is_there.then(|| Self { wal, segment }).ok_or_else(gone)
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.wal.journal.borrow_mut().unpin(self.segment);
+        self.wal.wake();
     }
 }
 
@@ -235,6 +252,10 @@ impl Wal {
         self.work.raise();
         if self.journal.borrow().committed() > before {
             shard.handle_committed(self);
+            self.progress.raise();
+        }
+        // The sync that ends the log commits nothing.
+        if self.journal.borrow().is_closed() {
             self.progress.raise();
         }
         if was_full && !self.journal.borrow().is_full() {

@@ -88,18 +88,7 @@ fn segment((shard, shards): (u16, u16), number: u32, level: Level) -> Vec<u8> {
             }
             continue;
         }
-        let body = SessionBody {
-            id,
-            principal: 3,
-            transport: Transport::StreamableHttp,
-            next_stream: 2,
-            revision: "2025-11-25".to_owned(),
-            endpoint: String::new(),
-            initialize: b"{}".to_vec(),
-            result: format!("{{\"of\":{slot}}}").into_bytes(),
-        };
-        let mut encoded = Vec::new();
-        body.encode(&mut encoded);
+        let encoded = session(id, slot);
         push(of(Kind::Session, 0, 0), &encoded);
         push(of(Kind::Setup, 0, 1), b"first");
         push(of(Kind::Setup, 0, 2), b"second");
@@ -122,6 +111,22 @@ fn segment((shard, shards): (u16, u16), number: u32, level: Level) -> Vec<u8> {
     // Space that was reserved.
     bytes.resize(bytes.len() + 1000, 0);
     bytes
+}
+
+fn session(id: SessionId, slot: u32) -> Vec<u8> {
+    let body = SessionBody {
+        id,
+        principal: 3,
+        transport: Transport::StreamableHttp,
+        next_stream: 2,
+        revision: "2025-11-25".to_owned(),
+        endpoint: String::new(),
+        initialize: b"{}".to_vec(),
+        result: format!("{{\"of\":{slot}}}").into_bytes(),
+    };
+    let mut encoded = Vec::new();
+    body.encode(&mut encoded);
+    encoded
 }
 
 /// Everything that can be told of a session, with the bytes of its events.
