@@ -281,3 +281,6 @@ fn log_recovered(recovered: &[Recovered], started: Instant) {
         warn!(bad, "the log is damaged: the streams that are touched are refused");
     }
 }
+
+#[cfg(test)]
+mod tests;
