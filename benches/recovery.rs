@@ -120,8 +120,9 @@ fn main() {
                 let kept: usize = opened.shards.iter().flat_map(|log| &log.sessions).count();
                 let memory = resident().saturating_sub(before);
                 println!(
-                    "{event_bytes} B events, {shards} shards, {what}: {:.2} GiB/s, {:.2} M events/s, \
-                     {seconds:.2} s, {kept} sessions, {:.1} B of memory per event",
+                    "{event_bytes} B events, {shards} shards, {what}: {:.2} GiB/s, \
+                     {:.2} M events/s, {seconds:.2} s, {kept} sessions, \
+                     {:.1} B of memory per event",
                     LOG_BYTES as f64 / seconds / (1u64 << 30) as f64,
                     events as f64 / seconds / 1e6,
                     memory as f64 / events as f64,

@@ -3,7 +3,7 @@
 //!
 //! The order of everything is the journal's ([`super::journal`]); there is none here.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -22,6 +22,7 @@ use super::record::{self, Bad};
 use super::recovery::RecoveredSession;
 use super::segment::{SegmentHeader, file_name};
 use super::start::ShardLog;
+use crate::limits::OPEN_SEGMENTS_MAX;
 use crate::mcp::event_id::Token;
 use crate::shard::signal::Signal;
 use crate::shard::{Shard, task};
@@ -45,8 +46,10 @@ pub struct Home {
 pub struct Wal {
     journal: Rc<RefCell<Journal>>,
     home: Home,
-    /// Segments that are open.
+    /// Segments that are open: all that are written or not wholly synced, and some others.
     open: RefCell<HashMap<u32, Rc<File>>>,
+    /// Every segment below this one has been written and synced.
+    synced_below: Cell<u32>,
     /// Raised when the journal may have something to do.
     work: Signal,
     /// Raised when something is committed, and when nothing will be any more.
@@ -62,6 +65,7 @@ impl Wal {
             journal: Rc::new(RefCell::new(journal)),
             home,
             open: RefCell::default(),
+            synced_below: Cell::new(first_segment),
             work: Signal::default(),
             progress: Signal::default(),
         };
@@ -148,8 +152,19 @@ impl Wal {
             return Ok(Rc::clone(file));
         }
         let file = Rc::new(File::open(self.home.folder.join(file_name(segment))).await?);
-        self.open.borrow_mut().insert(segment, Rc::clone(&file));
+        self.keep_open(segment, Rc::clone(&file));
         Ok(file)
+    }
+
+    fn keep_open(&self, segment: u32, file: Rc<File>) {
+        let mut open = self.open.borrow_mut();
+        open.insert(segment, file);
+        if open.len() > OPEN_SEGMENTS_MAX {
+            let is_done = |other: &u32| *other != segment && *other < self.synced_below.get();
+            let oldest = open.keys().copied().filter(is_done).min();
+            // Who reads from it right now holds it, too.
+            oldest.and_then(|oldest| open.remove(&oldest));
+        }
     }
 }
 
@@ -215,6 +230,7 @@ impl Wal {
             }
             Action::Sync { ref segments, upto } => match self.sync(segments.clone()).await {
                 Ok(()) => {
+                    self.synced_below.set(*segments.end());
                     self.journal.borrow_mut().handle_synced(upto);
                     None
                 }
@@ -302,7 +318,7 @@ impl Wal {
             header: header.encode(),
         };
         let file = File::from_std(self.home.files.create(segment).await?)?;
-        self.open.borrow_mut().insert(number, Rc::new(file));
+        self.keep_open(number, Rc::new(file));
         Ok(())
     }
 
@@ -354,3 +370,6 @@ fn rename(records: &[u8], segment: u32, token: &Token, events: &mut [u8]) -> Res
 fn damaged(bad: Bad) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("the log is damaged: {bad:?}"))
 }
+
+#[cfg(test)]
+mod tests;
