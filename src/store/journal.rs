@@ -25,7 +25,7 @@ use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use crate::limits::PENDING_BYTES_MAX;
-use crate::stream::log::Place;
+use crate::stream::log::{Extent, Place};
 
 use super::record::{self, HEADER_BYTES, Header, Kind};
 use super::segment::{self, Kept, SEGMENT_HEADER_BYTES, Segments};
@@ -307,6 +307,13 @@ impl Journal {
             Level::None | Level::Process => self.written,
             Level::Power => self.synced,
         }
+    }
+
+    /// Whether records of events can be read. What is committed at [`Level::None`] may have to be
+    /// written yet.
+    pub fn is_written(&self, extent: &Extent) -> bool {
+        let start = segment::position(extent.place.segment, extent.place.offset);
+        start + extent.bytes <= self.written_end
     }
 
     /// Appends the streams that wanted to hear of writes which have been committed meanwhile, as

@@ -52,7 +52,7 @@ pub struct Wal {
     synced_below: Cell<u32>,
     /// Raised when the journal may have something to do.
     work: Signal,
-    /// Raised when something is committed, and when nothing will be any more.
+    /// Raised when the journal may have come further, and when it will not any more.
     progress: Signal,
 }
 
@@ -125,6 +125,8 @@ impl Wal {
         for extent in &load.extents {
             let segment = extent.place.segment;
             let pin = Pin::new(self, segment)?;
+            self.wake();
+            self.until(|journal| journal.is_written(extent) || journal.is_poisoned()).await;
             let records = self.read_extent(extent).await?;
             drop(pin);
             let start = events.len();
@@ -268,12 +270,9 @@ impl Wal {
         self.work.raise();
         if self.journal.borrow().committed() > before {
             shard.handle_committed(self);
-            self.progress.raise();
         }
-        // The sync that ends the log commits nothing.
-        if self.journal.borrow().is_closed() {
-            self.progress.raise();
-        }
+        // Not only what is committed is waited for: what is written, too, and the end of it all.
+        self.progress.raise();
         if was_full && !self.journal.borrow().is_full() {
             shard.handle_log_room();
         }

@@ -180,6 +180,20 @@ fn at_none_everything_is_committed_at_once_when_the_log_has_begun() {
     assert_eq!(journal.committed(), seq);
 }
 
+/// An event that had been paged out before its write was done was told to be lost.
+#[test]
+fn what_is_committed_at_none_is_read_only_once_it_is_written() {
+    let (mut journal, _) = open(Level::None);
+    let (place, seq) = journal.append(&event(0, 1, 1), b"one");
+    assert!(journal.committed() >= seq);
+    let extent = Extent { place, first: 1, count: 1, bytes: HEADER_BYTES as u64 + 3 };
+    assert!(!journal.is_written(&extent));
+    let (seq, _, _, bytes) = write(&mut journal);
+    assert!(!journal.is_written(&extent));
+    journal.handle_written(seq, bytes.len(), bytes);
+    assert!(journal.is_written(&extent));
+}
+
 #[test]
 fn a_failed_write_poisons_and_nothing_after_it_is_committed() {
     let (mut journal, _) = open(Level::Process);
