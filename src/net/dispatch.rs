@@ -22,8 +22,8 @@ pub(super) enum Outcome {
     Answer(Answer),
     /// The stream of a session, from its start.
     Stream(Rc<Live>, u32),
-    /// The answer that a session begins with, as soon as a restart would find that session.
-    Born(Rc<Live>, Answer),
+    /// The answer that a session begins or ends with, as soon as a restart would find it so.
+    Kept(Rc<Live>, Answer),
     /// A reply that will come as JSON, or start a stream.
     Wait(Rc<Live>, ExchangeKey),
 }
@@ -128,14 +128,15 @@ fn full(shard: &Shard, live: &Live) -> Answer {
 }
 
 /// DELETE ends the session, and says so when no restart can bring it back.
-pub(super) async fn delete(shard: &Rc<Shard>, request: &Request) -> Answer {
+pub(super) fn delete(shard: &Rc<Shard>, request: &Request) -> Outcome {
     shard.counters.request(RequestKind::Delete);
     match find(shard, request, None, None) {
         Ok(live) => {
             live.with(shard, |session, _, _| session.end(Ended::Deleted));
-            keep(shard, &live, Answer::empty(Status::Ok)).await
+            let answer = Answer::empty(Status::Ok);
+            if shard.wal().is_some() { Outcome::Kept(live, answer) } else { answer.into() }
         }
-        Err(answer) => answer,
+        Err(answer) => answer.into(),
     }
 }
 
@@ -194,7 +195,7 @@ pub(super) fn reply(shard: &Rc<Shard>, live: Rc<Live>, exchange: ExchangeKey) ->
                 answer.session = accept_session(shard, &live);
             }
             match answer.session {
-                Some(_) if shard.wal().is_some() => Outcome::Born(live, answer),
+                Some(_) if shard.wal().is_some() => Outcome::Kept(live, answer),
                 _ => answer.into(),
             }
         }

@@ -65,8 +65,7 @@ impl Writer {
 
     /// Writes until the response ends; then the reader still has to be removed.
     pub(super) async fn run(&mut self, socket: &mut Socket, output: &mut Vec<u8>) -> End {
-        if !self.live.look(|session| session.may_open(self.stream))
-            && !self.wait_until_open(&socket.handle).await
+        if !self.live.look(|session| session.may_open(self.stream)) && !self.wait_until_open().await
         {
             return End::Broken;
         }
@@ -113,7 +112,8 @@ impl Writer {
     }
 
     /// Waits until the client may learn of the stream; false: the connection has lost it.
-    async fn wait_until_open(&self, handle: &Handle) -> bool {
+    async fn wait_until_open(&self) -> bool {
+        let handle = &self.reader.handle;
         loop {
             handle.signal.raised().await;
             handle.signal.take();
