@@ -280,7 +280,8 @@ impl Conn {
             self.input = shard.pool.take();
         }
         self.socket.phase(Phase::Hot, Some(HOT_TIME));
-        match self.socket.read_while_hot(&mut self.input).await {
+        let read = self.socket.read_while_hot(&mut self.input).await;
+        match self.socket.got_while_hot(read, &mut self.input) {
             Got::Cooled => {}
             got => return got,
         }
@@ -450,6 +451,8 @@ impl Conn {
                 Next::Linger
             }
             Opened::Attached(live, stream, attached) => {
+                // Whoever listens is idle as a rule; one who is not is slowed down by little.
+                live.rest();
                 self.open_stream(shard, frame, live, stream, &attached)
             }
         }

@@ -4,7 +4,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use monoio::buf::{IoBuf, IoBufMut};
+use monoio::BufResult;
+use monoio::buf::{IoBuf, IoBufMut, SliceMut};
 use monoio::io::{AsyncReadRent, AsyncWriteRent, CancelableAsyncReadRent, Canceller};
 
 use crate::limits::READ_BYTES_MAX;
@@ -24,6 +25,9 @@ pub(super) enum Got {
     /// The parked read was given up: nothing came for a while.
     Cooled,
 }
+
+/// What a read that can be given up ends with.
+pub(super) type HotRead = BufResult<usize, SliceMut<Vec<u8>>>;
 
 /// A connection's socket. It counts what it writes in its [`Handle`].
 pub(super) struct Socket {
@@ -58,18 +62,23 @@ impl Socket {
         self.got(read)
     }
 
-    /// As [`Socket::read`], but the wait can be given up without losing a byte.
-    pub(super) async fn read_while_hot(&mut self, input: &mut Vec<u8>) -> Got {
+    /// As [`Socket::read`], but the wait can be given up without losing a
+    /// byte. What it gives goes to [`Socket::got_while_hot`]: an `async fn` around both would be
+    /// that much more of every connection's task.
+    pub(super) fn read_while_hot(&mut self, input: &mut Vec<u8>) -> impl Future<Output = HotRead> {
         let canceller = Canceller::new();
         let handle = canceller.handle();
         *self.handle.canceller.borrow_mut() = Some(canceller);
         input.reserve(READ_BYTES_MAX);
         let (start, end) = (input.len(), input.len() + READ_BYTES_MAX);
-        let slice = std::mem::take(input).slice_mut(start..end);
-        let (read, slice) = self.stream.cancelable_read(slice, handle).await;
-        *input = slice.into_inner();
+        self.stream.cancelable_read(std::mem::take(input).slice_mut(start..end), handle)
+    }
+
+    /// The end of [`Socket::read_while_hot`].
+    pub(super) fn got_while_hot(&mut self, read: HotRead, input: &mut Vec<u8>) -> Got {
         self.handle.canceller.borrow_mut().take();
-        match read {
+        *input = read.1.into_inner();
+        match read.0 {
             Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => Got::Cooled,
             read => self.got(read),
         }

@@ -96,6 +96,7 @@ impl Writer {
                     }
                     *output = socket.shard.pool.take();
                     if socket.handle.expired.replace(false) {
+                        self.live.rest();
                         self.chunk(output, |out, _| sse::comment(out, b""));
                     }
                 }

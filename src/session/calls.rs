@@ -1,8 +1,10 @@
 //! Requests in flight: the client's calls, the exchanges they belong to, and the upstream's own
 //! requests to the client.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
 use crate::limits::Limits;
@@ -153,23 +155,52 @@ impl Task {
 
 type ByKey<T> = HashMap<u64, T, BuildHasherDefault<IdHasher>>;
 
-/// Everything in flight in one session.
-///
-/// Invariant: `kept` and `bytes` are what [`Calls::recount`] finds, so whoever adds or takes
-/// something does it through a method of this type.
+/// Everything in flight in one session: made when something is looked for, and gone while nothing
+/// is there and the session rests.
 #[derive(Default)]
 pub(super) struct Calls {
+    flight: OnceCell<Box<Flight>>,
+    next_call: CallKey,
+    next_asked: u64,
+}
+
+/// What is in flight.
+///
+/// Invariant: `kept` and `bytes` are what [`Calls::recount`] finds, so whoever adds or takes
+/// something does it through a method of [`Calls`].
+#[derive(Default)]
+pub(super) struct Flight {
     pub(super) calls: ByKey<Call>,
     pub(super) exchanges: ByKey<Exchange>,
     pub(super) asked: ByKey<Asked>,
     /// Calls that were answered with a task which still runs, oldest first.
     tasks: VecDeque<Task>,
-    next_call: CallKey,
-    next_asked: u64,
     /// Bytes charged for answers that are kept because their reply may still become JSON.
     kept: u64,
     /// Bytes charged for everything else.
     bytes: u64,
+}
+
+impl Flight {
+    fn is_empty(&self) -> bool {
+        let Self { calls, exchanges, asked, tasks, .. } = self;
+        calls.is_empty() && exchanges.is_empty() && asked.is_empty() && tasks.is_empty()
+    }
+}
+
+impl Deref for Calls {
+    type Target = Flight;
+
+    fn deref(&self) -> &Flight {
+        self.flight.get_or_init(Box::default)
+    }
+}
+
+impl DerefMut for Calls {
+    fn deref_mut(&mut self) -> &mut Flight {
+        self.flight.get_or_init(Box::default);
+        self.flight.get_mut().expect("it was just made")
+    }
 }
 
 impl Calls {
@@ -202,9 +233,16 @@ impl Calls {
         (key, timeout)
     }
 
+    /// Gives back the room of what is no longer in flight.
+    pub(super) fn rest(&mut self) {
+        if self.flight.get().is_some_and(|flight| flight.is_empty()) {
+            self.flight.take();
+        }
+    }
+
     /// Bytes charged for all of it.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes + self.kept
+        self.flight.get().map_or(0, |flight| flight.bytes + flight.kept)
     }
 
     /// As [`Calls::bytes`], counted anew.
@@ -245,17 +283,19 @@ impl Calls {
 
     /// Keeps a final answer while the reply may still become JSON.
     pub(super) fn keep_answer(&mut self, key: ExchangeKey, answer: Vec<u8>) {
-        if let Some(exchange) = self.exchanges.get_mut(&key) {
-            self.kept += answers_bytes(std::slice::from_ref(&answer));
+        let Flight { exchanges, kept, .. } = &mut **self;
+        if let Some(exchange) = exchanges.get_mut(&key) {
+            *kept += answers_bytes(std::slice::from_ref(&answer));
             exchange.answers.push(answer);
         }
     }
 
     /// The answers that were kept, in the order in which they came.
     pub(super) fn take_answers(&mut self, key: ExchangeKey) -> Vec<Vec<u8>> {
-        let Some(exchange) = self.exchanges.get_mut(&key) else { return Vec::new() };
+        let Flight { exchanges, kept, .. } = &mut **self;
+        let Some(exchange) = exchanges.get_mut(&key) else { return Vec::new() };
         let answers = std::mem::take(&mut exchange.answers);
-        self.kept -= answers_bytes(&answers);
+        *kept -= answers_bytes(&answers);
         answers
     }
 
@@ -282,8 +322,9 @@ impl Calls {
         let deadline = now + timeout;
         let asked = Asked { id: id.into(), incarnation, at: (0, 0), deadline };
         self.bytes += asked.bytes();
-        self.asked.insert(self.next_asked, asked);
-        (self.next_asked, deadline)
+        let key = self.next_asked;
+        self.asked.insert(key, asked);
+        (key, deadline)
     }
 
     /// The answer to `call` is the task `id`: its token is kept.
@@ -306,8 +347,8 @@ impl Calls {
 
     /// The task `id` has come to its end.
     pub(super) fn end_task(&mut self, id: &str) {
-        let bytes = &mut self.bytes;
-        self.tasks.retain(|task| {
+        let Flight { tasks, bytes, .. } = &mut **self;
+        tasks.retain(|task| {
             let ended = *task.id == *id;
             *bytes -= if ended { task.bytes() } else { 0 };
             !ended

@@ -308,6 +308,13 @@ impl Session {
         self.used = now;
     }
 
+    /// Nothing is expected for a while: gives back the room that only a busy session needs.
+    pub fn rest(&mut self) {
+        self.calls.rest();
+        self.streams.rest();
+        self.effects.shrink_to_fit();
+    }
+
     /// The logs may have lost their tails: every cursor given out so far is of an older epoch.
     pub fn change_epoch(&mut self) {
         self.epoch += 1;

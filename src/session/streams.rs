@@ -4,8 +4,7 @@ mod durable;
 
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::http::sse;
@@ -22,7 +21,7 @@ use super::Done;
 use super::book::Book;
 use super::calls::ids_bytes;
 use super::effect::Effect;
-use super::table::IdHasher;
+use super::table::Table;
 
 /// The number of the standalone (GET) stream.
 pub const STANDALONE: u32 = 0;
@@ -93,7 +92,7 @@ impl Tombstone {
 
 /// The streams of one session.
 pub(super) struct Streams {
-    map: HashMap<u32, Box<Entry>, BuildHasherDefault<IdHasher>>,
+    map: Table<u32, Box<Entry>>,
     /// Finished streams in the order of their ends.
     finished: VecDeque<(Instant, u32)>,
     tombstones: VecDeque<Tombstone>,
@@ -109,7 +108,7 @@ pub(super) struct Streams {
 impl Streams {
     pub(super) fn new() -> Self {
         Self {
-            map: HashMap::default(),
+            map: Table::default(),
             finished: VecDeque::new(),
             tombstones: VecDeque::new(),
             told: VecDeque::new(),
@@ -143,11 +142,11 @@ impl Streams {
     }
 
     pub(super) fn get(&self, number: u32) -> Option<&Entry> {
-        self.map.get(&number).map(Box::as_ref)
+        self.map.get(number).map(Box::as_ref)
     }
 
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Entry> {
-        self.map.get_mut(&number).map(Box::as_mut)
+        self.map.get_mut(number).map(Box::as_mut)
     }
 
     /// Whether a reply's stream, if it has one yet, holds an event.
@@ -160,9 +159,15 @@ impl Streams {
     }
 
     pub(super) fn numbers(&self) -> Vec<u32> {
-        let mut numbers: Vec<u32> = self.map.keys().copied().collect();
-        numbers.sort_unstable();
-        numbers
+        self.map.iter().map(|(number, _)| number).collect()
+    }
+
+    /// Gives back the room of what is gone.
+    pub(super) fn rest(&mut self) {
+        self.map.shrink_to_fit();
+        self.finished.shrink_to_fit();
+        self.tombstones.shrink_to_fit();
+        self.told.shrink_to_fit();
     }
 
     /// What was done since this was asked last.
@@ -177,7 +182,7 @@ impl Streams {
 
     /// Forgets a stream that nobody has heard of: its reply became JSON.
     pub(super) fn remove_unused(&mut self, number: u32) {
-        if let Some(entry) = self.map.remove(&number) {
+        if let Some(entry) = self.map.remove(number) {
             if let Some(book) = &self.book {
                 book.bury(number, entry.stream.tail());
             }
@@ -192,7 +197,7 @@ impl Streams {
 
     /// As [`Streams::bytes`], counted anew.
     pub(super) fn recount(&self) -> u64 {
-        let streams: u64 = self.map.values().map(|entry| entry.bytes()).sum();
+        let streams: u64 = self.map.iter().map(|(_, entry)| entry.bytes()).sum();
         streams + self.tombstones.iter().map(Tombstone::bytes).sum::<u64>()
     }
 
@@ -203,7 +208,7 @@ impl Streams {
 
     /// Keeps a comment for the stream's connection; false where the stream is gone.
     pub(super) fn comment(&mut self, number: u32, text: &[u8]) -> bool {
-        let Some(entry) = self.map.get_mut(&number) else { return false };
+        let Some(entry) = self.map.get_mut(number) else { return false };
         let before = entry.stream.comment_bytes();
         entry.stream.comment(COMMENT_BYTES_MAX, |out| sse::comment(out, text));
         self.bytes += entry.stream.comment_bytes() - before;
@@ -217,7 +222,7 @@ impl Streams {
 
     /// The connection of `generation` is gone; its comments go with it.
     pub(super) fn handle_closed(&mut self, number: u32, generation: Generation, acked: u64) {
-        let Some(entry) = self.map.get_mut(&number) else { return };
+        let Some(entry) = self.map.get_mut(number) else { return };
         entry.stream.handle_closed(generation, acked);
         if entry.stream.holder().is_none() {
             self.bytes -= entry.stream.comment_bytes();
@@ -231,7 +236,7 @@ impl Streams {
         number: u32,
         takeover: Takeover,
     ) -> Option<Result<Attached, Lost>> {
-        let entry = self.map.get_mut(&number)?;
+        let entry = self.map.get_mut(number)?;
         // Comments were the old connection's.
         let before = entry.stream.comment_bytes();
         let attached = takeover.finish(&mut entry.stream);
@@ -241,7 +246,7 @@ impl Streams {
     }
 
     pub(super) fn any_attached(&self) -> bool {
-        self.map.values().any(|entry| entry.stream.attached().is_some())
+        self.map.iter().any(|(_, entry)| entry.stream.attached().is_some())
     }
 
     /// Logs one message, whose JSON text `payload` writes; returns its number. It is the answer to
@@ -254,7 +259,7 @@ impl Streams {
         hint: usize,
         payload: impl FnOnce(&mut Vec<u8>),
     ) -> u64 {
-        let entry = self.map.get_mut(&number).expect("a message goes to a stream that is there");
+        let entry = self.map.get_mut(number).expect("a message goes to a stream that is there");
         let before = entry.stream.bytes();
         let (scope, token) = (&entry.scope, entry.token.as_bytes());
         let hint = hint + EVENT_OVERHEAD_BYTES as usize;
@@ -274,7 +279,7 @@ impl Streams {
 
     /// The stream has had its last event; `cut_short` where a request of it gets no answer.
     pub(super) fn finish(&mut self, now: Instant, number: u32, cut_short: bool) {
-        if let Some(entry) = self.map.get_mut(&number) {
+        if let Some(entry) = self.map.get_mut(number) {
             entry.stream.finish();
             if let Some(book) = self.book.as_ref().filter(|_| cut_short) {
                 book.finish(number, &mut entry.stream);
@@ -352,7 +357,7 @@ impl Streams {
     ) {
         for number in self.numbers() {
             let over = self.bytes.saturating_sub(most);
-            let Some(stream) = self.map.get(&number).map(|entry| &entry.stream) else { continue };
+            let Some(stream) = self.map.get(number).map(|entry| &entry.stream) else { continue };
             if over == 0 {
                 return;
             }
@@ -366,7 +371,7 @@ impl Streams {
 
     /// Nothing that anybody is known to have is left: the window slides, where most waits first.
     fn relieve_unconfirmed(&mut self, now: Instant, most: u64, effects: &mut VecDeque<Effect>) {
-        let streams = self.map.iter().map(|(&number, e)| (e.stream.bytes(), number));
+        let streams = self.map.iter().map(|(number, e)| (e.stream.bytes(), number));
         let mut by_bytes: Vec<(u64, u32)> = streams.filter(|&(bytes, _)| bytes > 0).collect();
         by_bytes.sort_unstable_by_key(|&(bytes, number)| (Reverse(bytes), number));
         for (bytes, number) in by_bytes {
@@ -406,7 +411,7 @@ impl Streams {
     /// How long the answer to one more attachment of this stream has to wait, so that a client
     /// in a tight loop is slowed down and not refused.
     pub(super) fn reattach_delay(&mut self, now: Instant, number: u32) -> Option<Duration> {
-        let entry = self.map.get_mut(&number)?;
+        let entry = self.map.get_mut(number)?;
         let since = entry.reattached_at.map_or(Duration::MAX, |at| now.duration_since(at));
         let forgiven = since.as_millis() / REATTACH_DELAY.as_millis();
         let forgiven = u32::try_from(forgiven).unwrap_or(u32::MAX);
@@ -424,7 +429,7 @@ impl Streams {
                 break;
             }
             self.finished.pop_front();
-            let Some(mut entry) = self.map.remove(&number) else { continue };
+            let Some(mut entry) = self.map.remove(number) else { continue };
             if entry.stream.holder().is_some() {
                 self.map.insert(number, entry);
                 held.push((at, number));
@@ -458,7 +463,7 @@ impl Streams {
         keep: &Retention,
         effects: &mut VecDeque<Effect>,
     ) {
-        let Some(entry) = self.map.get_mut(&number) else { return };
+        let Some(entry) = self.map.get_mut(number) else { return };
         let (before, floor) = (entry.stream.bytes(), entry.stream.floor());
         let cut: Option<Generation> = entry.stream.relieve(now, keep);
         self.bytes -= before - entry.stream.bytes();

@@ -3,9 +3,7 @@
 //! Every change goes through [`Live::with`], which borrows, calls, and then does in the world
 //! what the session asks. Nothing is borrowed across an await.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +13,7 @@ use crate::limits::WRITE_BYTES_MAX;
 use crate::mcp::jsonrpc::codes;
 use crate::mcp::session_id::ShortId;
 use crate::net::handle::Handle;
-use crate::session::table::IdHasher;
+use crate::session::table::Table;
 use crate::session::{About, Done, Effect, Ended, ExchangeKey, Session, Step};
 use crate::stream::Generation;
 use crate::stream::outbound::{Tell, Told};
@@ -45,31 +43,39 @@ pub struct Reader {
     pub closed: Signal,
 }
 
+/// What a session has beside, once something in it has taken its time: most sessions are idle, and
+/// many have never been otherwise.
+#[derive(Default)]
+pub struct Busy {
+    /// When its built-in server wants to be run.
+    pub run_timer: Timer,
+    /// When acknowledgements that somebody waits for are read again.
+    pub sweep_timer: Timer,
+    /// Who waits for the reply of an exchange.
+    waits: RefCell<Table<ExchangeKey, Rc<Signal>>>,
+    /// Who is told how far a push has come.
+    tellers: RefCell<Table<Ticket, Told>>,
+    room: Room,
+}
+
 /// One session on its shard.
 pub struct Live {
     session: RefCell<Session>,
     behind: RefCell<Behind>,
     /// The child's handle, for a piped upstream while one runs.
     child: RefCell<Option<Child>>,
-    readers: RefCell<HashMap<u32, Rc<Reader>, BuildHasherDefault<IdHasher>>>,
-    /// Who waits for the reply of an exchange.
-    waits: RefCell<HashMap<ExchangeKey, Rc<Signal>, BuildHasherDefault<IdHasher>>>,
+    readers: RefCell<Table<u32, Rc<Reader>>>,
     /// When the session wants to be looked at.
     pub timer: Timer,
-    /// When its built-in server wants to be run.
-    pub run_timer: Timer,
-    /// When acknowledgements that somebody waits for are read again.
-    pub sweep_timer: Timer,
     /// The shard's own key for it.
     pub key: u64,
-    /// Who is told how far a push has come.
-    tellers: RefCell<HashMap<Ticket, Told, BuildHasherDefault<IdHasher>>>,
     /// Its client does not know of it yet.
     new: Cell<bool>,
     /// What the session holds, and what its child has not read, on the shard's account.
     held: Charge,
     queued: Charge,
-    room: Room,
+    /// What a session needs in which something takes its time.
+    busy: OnceCell<Box<Busy>>,
     /// It is in the shard's list of sessions that produce.
     runnable: Cell<bool>,
     /// Its number in the shard's log, where it outlives the process.
@@ -84,23 +90,29 @@ impl Live {
         let short = session.id().short();
         Self {
             key,
-            run_timer: Timer::default(),
-            sweep_timer: Timer::default(),
-            tellers: RefCell::default(),
             session: RefCell::new(session),
             behind: RefCell::new(behind),
             child: RefCell::new(None),
             readers: RefCell::default(),
-            waits: RefCell::default(),
             timer: Timer::default(),
             new: Cell::new(true),
             held: Charge::new(budget, Of::Session),
             queued: Charge::new(budget, Of::Transit),
-            room: Room::default(),
+            busy: OnceCell::new(),
             runnable: Cell::new(false),
             slot: Cell::new(None),
             short,
         }
+    }
+
+    /// What it has beside.
+    pub fn busy(&self) -> &Busy {
+        self.busy.get_or_init(Box::default)
+    }
+
+    /// Until when somebody waits for room, if anybody does.
+    fn awaited_by(&self) -> Option<Instant> {
+        self.busy.get()?.room.awaited_by()
     }
 
     /// Calls `change` with the session, and then does what it asks of the world.
@@ -167,7 +179,7 @@ impl Live {
     /// What was journaled for this stream is committed.
     pub fn handle_committed(&self, stream: u32) {
         self.session.borrow_mut().handle_committed(stream);
-        if let Some(reader) = self.readers.borrow().get(&stream) {
+        if let Some(reader) = self.readers.borrow().get(stream) {
             reader.handle.signal.raise();
         }
         loop {
@@ -212,7 +224,7 @@ impl Live {
     ) {
         let wish = tell.map(|tell| {
             let ticket = shard.key();
-            self.tellers.borrow_mut().insert(ticket, tell.told);
+            self.busy().tellers.borrow_mut().insert(ticket, tell.told);
             (ticket, tell.stage, tell.within)
         });
         self.with(shard, |session, _, now| {
@@ -232,19 +244,19 @@ impl Live {
     pub fn sweep(self: &Rc<Self>, shard: &Rc<Shard>) {
         self.read_all_acked();
         self.with(shard, |session, _, now| session.handle_receipt_timeouts(now));
-        if !self.tellers.borrow().is_empty() {
+        if !self.busy().tellers.borrow().is_empty() {
             self.sweep_later(shard);
         }
     }
 
     fn sweep_later(&self, shard: &Shard) {
-        if let Some(at) = self.sweep_timer.set(Instant::now() + SWEEP) {
+        if let Some(at) = self.busy().sweep_timer.set(Instant::now() + SWEEP) {
             shard.insert_timer(at, TimerKey::Sweep(self.key));
         }
     }
 
     fn tell(&self, ticket: Ticket, outcome: Outcome) {
-        let told = self.tellers.borrow_mut().remove(&ticket);
+        let told = self.busy().tellers.borrow_mut().remove(ticket);
         if let Some(told) = told {
             told(outcome);
         }
@@ -272,8 +284,8 @@ impl Live {
         acked: u64,
     ) {
         let mut readers = self.readers.borrow_mut();
-        if readers.get(&stream).is_some_and(|known| known.generation == reader.generation) {
-            readers.remove(&stream);
+        if readers.get(stream).is_some_and(|known| known.generation == reader.generation) {
+            readers.remove(stream);
         }
         drop(readers);
         self.with(shard, |session, _, now| {
@@ -290,7 +302,7 @@ impl Live {
         let readers = self.readers.borrow();
         let of_it = readers.iter().filter(|(_, reader)| Rc::ptr_eq(&reader.handle, handle));
         let lost: Vec<(u32, Rc<Reader>)> =
-            of_it.map(|(&stream, reader)| (stream, Rc::clone(reader))).collect();
+            of_it.map(|(stream, reader)| (stream, Rc::clone(reader))).collect();
         drop(readers);
         for (stream, reader) in lost {
             self.remove_reader(shard, stream, &reader, handle.out.get().acked());
@@ -299,23 +311,34 @@ impl Live {
 
     /// Shuts the connection of `generation` down and waits until its socket is gone.
     pub async fn close_reader(&self, stream: u32, generation: Generation) {
-        let reader = self.readers.borrow().get(&stream).cloned();
+        let reader = self.readers.borrow().get(stream).cloned();
         if let Some(reader) = reader.filter(|reader| reader.generation == generation) {
             reader.handle.fence();
             reader.closed.raised().await;
         }
     }
 
+    /// Nothing is expected for a while: gives back the room that only a busy session needs.
+    pub fn rest(&self) {
+        self.session.borrow_mut().rest();
+        self.behind.borrow_mut().rest();
+        self.readers.borrow_mut().shrink_to_fit();
+        if let Some(busy) = self.busy.get() {
+            busy.waits.borrow_mut().shrink_to_fit();
+            busy.tellers.borrow_mut().shrink_to_fit();
+        }
+    }
+
     /// A signal that is raised when the exchange has its reply.
     pub fn wait_for(&self, exchange: ExchangeKey) -> Rc<Signal> {
         let signal = Rc::<Signal>::default();
-        self.waits.borrow_mut().insert(exchange, Rc::clone(&signal));
+        self.busy().waits.borrow_mut().insert(exchange, Rc::clone(&signal));
         signal
     }
 
     /// Nobody waits for the exchange any more.
     pub fn stop_waiting(&self, exchange: ExchangeKey) {
-        self.waits.borrow_mut().remove(&exchange);
+        self.busy().waits.borrow_mut().remove(exchange);
     }
 
     /// One slice of what the built-in server has to produce, or what a pipe's time has come for.
@@ -325,41 +348,42 @@ impl Live {
         if self.look(|session| session.ended().is_some()) {
             return;
         }
-        if self.room.awaited_by().is_some_and(|by| by <= Instant::now()) {
+        if self.awaited_by().is_some_and(|by| by <= Instant::now()) {
             self.handle_sent(shard);
         }
-        self.room.begin_run();
+        self.busy().room.begin_run();
         self.with_contained(shard, |session, behind, now| match behind {
             Behind::InProcess(server) => server.run(session, now, WRITE_BYTES_MAX),
             Behind::Piped(piped) => piped.handle_timeout(now),
         });
-        self.room.end_run();
+        self.busy().room.end_run();
     }
 
     /// A writer has sent something, or a reader is gone: producers that wait for room are asked
     /// again.
     pub fn handle_sent(self: &Rc<Self>, shard: &Shard) {
-        if self.room.awaited_by().is_some() {
+        if self.awaited_by().is_some() {
             self.release_rings(shard);
             self.make_runnable(shard);
         }
     }
 
     fn release_rings(&self, shard: &Shard) {
-        for producer in self.room.take_rings() {
+        let Some(busy) = self.busy.get() else { return };
+        for producer in busy.room.take_rings() {
             shard.add_work(Work::Producer(producer));
         }
     }
 
     /// A producer's ring waits until its stream has room.
     pub fn stall(&self, shard: &Shard, producer: u64, now: Instant) {
-        self.room.add_ring(producer);
+        self.busy().room.add_ring(producer);
         self.expect_room(shard, now);
     }
 
     /// Somebody waits for room: after the pause timeout it is asked again whatever happens.
     fn expect_room(&self, shard: &Shard, now: Instant) {
-        let wait = self.room.expect(now + shard.settings.limits.pause_timeout);
+        let wait = self.busy().room.expect(now + shard.settings.limits.pause_timeout);
         if wait != Wait::Known {
             shard.counters.pauses.increment();
         }
@@ -448,7 +472,7 @@ impl Live {
 
     /// Reads what the peers' TCP of all its connections has acknowledged.
     pub fn read_all_acked(&self) {
-        let streams: Vec<u32> = self.readers.borrow().keys().copied().collect();
+        let streams: Vec<u32> = self.readers.borrow().iter().map(|(stream, _)| stream).collect();
         for stream in streams {
             self.read_acked(stream);
         }
@@ -456,7 +480,7 @@ impl Live {
 
     /// Reads what the peer's TCP of a stream's connection has acknowledged.
     pub fn read_acked(&self, stream: u32) {
-        let reader = self.readers.borrow().get(&stream).cloned();
+        let reader = self.readers.borrow().get(stream).cloned();
         if let Some(reader) = reader
             && let Some(acked) = reader.handle.read_acked()
         {
@@ -519,12 +543,14 @@ impl Live {
             match effect {
                 None => return,
                 Some(Effect::Wake(stream)) => {
-                    if let Some(reader) = self.readers.borrow().get(&stream) {
+                    if let Some(reader) = self.readers.borrow().get(stream) {
                         reader.handle.signal.raise();
                     }
                 }
                 Some(Effect::Ready(exchange)) => {
-                    if let Some(signal) = self.waits.borrow().get(&exchange) {
+                    if let Some(busy) = self.busy.get()
+                        && let Some(signal) = busy.waits.borrow().get(exchange)
+                    {
                         signal.raise();
                     }
                 }
@@ -588,10 +614,10 @@ impl Live {
 
     /// Runs at `due`, or when somebody has waited for room long enough.
     fn run_at(self: &Rc<Self>, shard: &Shard, now: Instant, due: Option<Instant>) {
-        match due.into_iter().chain(self.room.awaited_by()).min() {
+        match due.into_iter().chain(self.awaited_by()).min() {
             Some(at) if at <= now => self.make_runnable(shard),
             Some(at) => {
-                if let Some(at) = self.run_timer.set(at) {
+                if let Some(at) = self.busy().run_timer.set(at) {
                     shard.insert_timer(at, TimerKey::Run(self.key));
                 }
             }
@@ -617,7 +643,7 @@ impl Live {
     }
 
     fn cut(&self, shard: &Shard, stream: u32, generation: Generation) {
-        let reader = self.readers.borrow().get(&stream).cloned();
+        let reader = self.readers.borrow().get(stream).cloned();
         if let Some(reader) = reader.filter(|reader| reader.generation == generation) {
             reader.handle.fence();
             shard.counters.cuts.increment();

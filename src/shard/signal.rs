@@ -1,6 +1,6 @@
 //! A flag that tasks of one shard wait for.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -9,9 +9,13 @@ use std::task::{Context, Poll, Waker};
 #[derive(Default)]
 pub struct Signal {
     raised: Cell<bool>,
-    first: RefCell<Option<Waker>>,
-    more: RefCell<Vec<Waker>>,
+    first: Cell<Option<Waker>>,
+    more: Cell<Option<Box<More>>>,
 }
+
+/// Who waits beside the first, which is rare: a signal is part of every connection.
+#[derive(Default)]
+struct More(Vec<Waker>);
 
 impl Signal {
     /// Raises the flag and wakes whoever waits.
@@ -20,8 +24,8 @@ impl Signal {
         if let Some(waker) = self.first.take() {
             waker.wake();
         }
-        if !self.more.borrow().is_empty() {
-            self.more.take().into_iter().for_each(Waker::wake);
+        if let Some(more) = self.more.take() {
+            more.0.into_iter().for_each(Waker::wake);
         }
     }
 
@@ -36,12 +40,13 @@ impl Signal {
             return Poll::Ready(());
         }
         let waker = context.waker();
-        let mut first = self.first.borrow_mut();
-        match &*first {
-            None => *first = Some(waker.clone()),
-            Some(known) if known.will_wake(waker) => {}
-            Some(_) => self.more.borrow_mut().push(waker.clone()),
+        let first = self.first.take();
+        if first.as_ref().is_some_and(|known| !known.will_wake(waker)) {
+            let mut more = self.more.take().unwrap_or_default();
+            more.0.push(waker.clone());
+            self.more.set(Some(more));
         }
+        self.first.set(Some(first.unwrap_or_else(|| waker.clone())));
         Poll::Pending
     }
 

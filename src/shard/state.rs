@@ -485,8 +485,8 @@ impl Shard {
 
     fn expire_session(self: &Rc<Self>, now: Instant, key: TimerKey, live: &Rc<Live>) {
         let timer = match key {
-            TimerKey::Run(_) => &live.run_timer,
-            TimerKey::Sweep(_) => &live.sweep_timer,
+            TimerKey::Run(_) => &live.busy().run_timer,
+            TimerKey::Sweep(_) => &live.busy().sweep_timer,
             _ => &live.timer,
         };
         match (timer.fire(now), key) {

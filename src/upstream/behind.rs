@@ -33,6 +33,13 @@ impl Behind {
         }
     }
 
+    /// Nothing is expected for a while: gives back what only a busy session needs.
+    pub fn rest(&mut self) {
+        if let Self::InProcess(server) = self {
+            server.rest();
+        }
+    }
+
     /// Whether the shard has no room for what an upstream does not read at once.
     pub fn set_crowded(&mut self, crowded: bool) {
         if let Self::Piped(piped) = self {

@@ -57,6 +57,11 @@ impl InProcess {
         self.off_core.pop()
     }
 
+    /// Nothing is expected for a while: gives back what only a busy session needs.
+    pub fn rest(&mut self) {
+        self.builtin.rest();
+    }
+
     /// Lets what is due produce at most `budget` bytes.
     pub fn run(&mut self, session: &mut Session, now: Instant, budget: usize) {
         self.waits_for_room = false;

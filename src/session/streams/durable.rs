@@ -20,7 +20,7 @@ impl Streams {
         open: &[Box<str>],
         effects: &mut VecDeque<Effect>,
     ) {
-        let Some(entry) = self.map.get(&number) else { return };
+        let Some(entry) = self.map.get(number) else { return };
         let leaving = entry.stream.events_in(segment);
         if leaving.floor > entry.stream.floor() {
             let events = entry.stream.tail() + 1 - leaving.floor;
@@ -29,7 +29,7 @@ impl Streams {
             self.relieve_stream(now, number, &keep, effects);
         }
         let Some(book) = &self.book else { return };
-        let Some(entry) = self.map.get_mut(&number) else { return };
+        let Some(entry) = self.map.get_mut(number) else { return };
         let before = entry.stream.bytes();
         for event in leaving.events {
             book.copy(number, event, &mut entry.stream);
@@ -41,7 +41,7 @@ impl Streams {
 
     /// Pages a stream out, down to `most` bytes of memory, as far as it is on the disk.
     pub(super) fn spill(&mut self, number: u32, most: u64) {
-        let Some(entry) = self.map.get_mut(&number) else { return };
+        let Some(entry) = self.map.get_mut(number) else { return };
         let before = entry.stream.bytes();
         entry.stream.spill(most);
         self.bytes -= before - entry.stream.bytes();
@@ -75,7 +75,7 @@ impl Streams {
         load: &Load,
         read: Option<Vec<u8>>,
     ) {
-        let Some(entry) = self.map.get_mut(&number) else { return };
+        let Some(entry) = self.map.get_mut(number) else { return };
         let before = entry.stream.bytes();
         match read {
             Some(bytes) => drop(entry.stream.handle_loaded(load, bytes)),

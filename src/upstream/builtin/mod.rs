@@ -140,7 +140,8 @@ impl Refusal {
 /// The demo server, for one session.
 #[derive(Default)]
 pub struct Builtin {
-    calls: Calls,
+    /// The open calls; none until there was one.
+    calls: Option<Box<Calls>>,
     offers: ClientOffers,
     level: Level,
     subscriptions: Subscriptions,
@@ -226,7 +227,8 @@ impl Builtin {
         result: Result<&str, &str>,
         sink: &mut impl Sink,
     ) {
-        let Some((call, question)) = self.calls.take_asked(id) else { return };
+        let taken = self.calls.as_mut().and_then(|calls| calls.take_asked(id));
+        let Some((call, question)) = taken else { return };
         let mut out = mem::take(&mut self.buffer);
         question.write_result(result, &mut out);
         sink.respond(call, Ok(&out));
@@ -235,21 +237,36 @@ impl Builtin {
 
     /// The call is cancelled: it ends without an answer.
     pub fn handle_cancelled(&mut self, call: u64) {
-        self.calls.remove(call);
+        if let Some(calls) = &mut self.calls {
+            calls.remove(call);
+        }
     }
 
     /// Goes on with whatever is due: at most `budget` bytes of params in all, fairly over the
     /// calls. One event goes out even if it is larger than the budget, so that it ever does.
     pub fn poll(&mut self, now: Instant, budget: usize, sink: &mut impl Sink) {
+        let Some(calls) = &mut self.calls else { return };
         let mut out = mem::take(&mut self.buffer);
-        self.calls.poll(now, self.level, Allowance::new(budget), &mut out, sink);
+        calls.poll(now, self.level, Allowance::new(budget), &mut out, sink);
         self.keep(out);
     }
 
     /// When [`Self::poll`] wants to be called next: `None` when nothing open needs time, an instant
     /// not after `now` when something can go on at once.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        self.calls.next_turn(now)
+        self.calls.as_ref()?.next_turn(now)
+    }
+
+    /// Nothing is expected for a while: gives back what only a busy session needs.
+    pub fn rest(&mut self) {
+        if self.is_quiet() {
+            self.buffer = Vec::new();
+        }
+    }
+
+    /// Whether no call is open.
+    fn is_quiet(&self) -> bool {
+        self.calls.as_ref().is_none_or(|calls| calls.is_empty())
     }
 
     /// The requests that would bring a new server to where this one stands: method and params, the
@@ -332,7 +349,7 @@ impl Builtin {
     /// Takes the buffer back: large only as long as a producer may need it again.
     fn keep(&mut self, mut buffer: Vec<u8>) {
         buffer.clear();
-        if self.calls.is_empty() && buffer.capacity() > BUFFER_KEPT_BYTES {
+        if self.is_quiet() && buffer.capacity() > BUFFER_KEPT_BYTES {
             buffer.shrink_to(BUFFER_KEPT_BYTES);
         }
         self.buffer = buffer;

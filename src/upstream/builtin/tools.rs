@@ -236,7 +236,7 @@ pub(super) struct Context<'a> {
 pub(super) fn call(
     context: &Context<'_>,
     params: Option<&str>,
-    calls: &mut Calls,
+    calls: &mut Option<Box<Calls>>,
     out: &mut Vec<u8>,
     sink: &mut impl Sink,
 ) -> Result<Reply, Refusal> {
@@ -269,7 +269,7 @@ pub(super) fn call(
                 .with_outcome(Outcome::Text(text))
         }
     };
-    calls.start(context.now, context.call, producer);
+    calls.get_or_insert_default().start(context.now, context.call, producer);
     Ok(Reply::Later)
 }
 
@@ -281,7 +281,7 @@ fn ask(
     context: &Context<'_>,
     question: Question,
     arguments: Option<&RawValue>,
-    calls: &mut Calls,
+    calls: &mut Option<Box<Calls>>,
     out: &mut Vec<u8>,
     sink: &mut impl Sink,
 ) -> Result<Reply, Refusal> {
@@ -292,7 +292,7 @@ fn ask(
         push_failed_result(out, &format!("The client did not declare {capability}"));
         return Ok(Reply::Now);
     }
-    let request = calls.ask(context.call, question);
+    let request = calls.get_or_insert_default().ask(context.call, question);
     sink.request(About::Call(context.call), request, question.method(), out);
     Ok(Reply::Later)
 }
