@@ -10,9 +10,8 @@ use path::{Fixture, Flood};
 mod path;
 
 /// Allocations of a request, on average over many in a session that has answered some.
-fn per_request(answers: Answers) -> f64 {
+fn per_request(mut fixture: Fixture, answers: Answers) -> f64 {
     const REQUESTS: u32 = 1_000;
-    let mut fixture = Fixture::new(Limits::default());
     let mut serve = || (0..REQUESTS).for_each(|_| fixture.serve(answers));
     serve();
     let per_request = measure(serve).count_total as f64 / f64::from(REQUESTS);
@@ -22,12 +21,17 @@ fn per_request(answers: Answers) -> f64 {
 
 #[test]
 fn an_echo_as_json_takes_few_allocations() {
-    assert!(per_request(Answers::Json) <= 6.0);
+    assert!(per_request(Fixture::new(Limits::default()), Answers::Json) <= 6.0);
 }
 
 #[test]
 fn an_echo_as_sse_takes_few_allocations() {
-    assert!(per_request(Answers::Sse) <= 12.1);
+    assert!(per_request(Fixture::new(Limits::default()), Answers::Sse) <= 12.1);
+}
+
+#[test]
+fn an_echo_as_sse_that_is_logged_on_disk_takes_some_more() {
+    assert!(per_request(Fixture::journaled(Limits::default()), Answers::Sse) <= 16.1);
 }
 
 #[test]
