@@ -577,7 +577,8 @@ impl Session {
             _ if commented > 0 => Step::Write,
             Transmit::Finished => Step::Finished,
             Transmit::Idle if self.ended.is_some() => Step::Finished,
-            Transmit::Idle if entry.planned_close => Step::Planned,
+            // What is logged and not committed yet goes out before the end.
+            Transmit::Idle if entry.planned_close && !entry.stream.is_behind() => Step::Planned,
             Transmit::Idle if self.log_failed() => self.give_up(number, out),
             Transmit::Idle => Step::Wait,
             Transmit::RingFull => Step::RingFull,

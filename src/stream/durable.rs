@@ -24,6 +24,11 @@ impl Stream {
         self.log.committed()
     }
 
+    /// Whether an event is logged that may not be sent yet.
+    pub fn is_behind(&self) -> bool {
+        self.committed() < self.tail()
+    }
+
     /// Whether the stream's birth is committed: before that nobody may hear of it.
     pub fn is_open(&self) -> bool {
         self.log.is_open()
