@@ -223,7 +223,9 @@ impl Session {
         }
         let run = |Run { first, place, lengths }| RestoredRun { first, place, lengths };
         let runs = runs.into_iter().map(run).collect();
-        let restored = Restored { floor, tail, finished, broken, runs, at: now };
+        // Of a damaged call nothing can be served, and nothing follows: its client is told so.
+        let over = finished || broken && number != STANDALONE;
+        let restored = Restored { floor, tail, finished: over, broken, runs, at: now };
         let open: Vec<Box<str>> = ids
             .iter()
             .zip(answered.into_iter().chain(std::iter::repeat(false)))

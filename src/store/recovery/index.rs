@@ -235,7 +235,14 @@ impl Index {
                 self.sessions.remove(&header.slot);
                 self.ended.insert(header.slot);
             }
-            _ => session.streams.entry(header.stream).or_default().broken = true,
+            _ => {
+                let stream = session.streams.entry(header.stream).or_default();
+                stream.broken = true;
+                // A client may hold the number: no other event may get it.
+                if header.kind == Kind::Event && header.number < NUMBER_MAX {
+                    stream.tail = stream.tail.max(header.number);
+                }
+            }
         }
     }
 

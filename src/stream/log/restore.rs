@@ -68,7 +68,8 @@ impl Log {
                 }
             }
         } else {
-            disk.broken.push(restored.tail);
+            // Where nothing follows, even who has seen the tail may have missed something.
+            disk.broken.push(if restored.finished { u64::MAX } else { restored.tail });
             log.floor = restored.tail + 1;
         }
         log.tail = restored.tail;
