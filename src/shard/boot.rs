@@ -36,6 +36,10 @@ use super::{Process, Shard, driver, producers, task};
 /// children's grace comes on top.
 const DRAIN_SLACK: Duration = Duration::from_secs(5);
 
+/// How long a start waits for an address that is in use: a process that was killed has ended a moment
+/// before the kernel has taken its rings down, and with them its sockets.
+const ADDRESS_TIME: Duration = Duration::from_secs(2);
+
 /// How long shards may take to kill their children when the process ends at once.
 const KILL_TIME: Duration = Duration::from_secs(1);
 
@@ -274,7 +278,7 @@ fn child_env(
 fn listen_all(address: SocketAddr, count: usize) -> Result<Vec<OwnedFd>, String> {
     let fail = |error: io::Error| format!("cannot listen on {address}: {error}");
     if address.port() != 0 {
-        listen::probe_free(address).map_err(|error| error.to_string())?;
+        wait_until_free(address).map_err(|error| error.to_string())?;
     }
     let first = listen::listen(address, LISTEN_BACKLOG).map_err(fail)?;
     let resolved = listen::local_addr(first.as_fd()).map_err(fail)?;
@@ -283,6 +287,18 @@ fn listen_all(address: SocketAddr, count: usize) -> Result<Vec<OwnedFd>, String>
         listeners.push(listen::listen(resolved, LISTEN_BACKLOG).map_err(fail)?);
     }
     Ok(listeners)
+}
+
+fn wait_until_free(address: SocketAddr) -> io::Result<()> {
+    let end = Instant::now() + ADDRESS_TIME;
+    loop {
+        match listen::probe_free(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// One descriptor a shard of the one socket: whoever is free first accepts.
