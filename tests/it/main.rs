@@ -8,6 +8,7 @@ mod closing;
 mod corpus;
 mod data;
 mod drain;
+mod durability;
 mod fairness;
 mod field_backpressure;
 mod field_children;

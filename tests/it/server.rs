@@ -89,7 +89,10 @@ impl Server {
 
     /// As [`Server::start_with`], with a prepared start of the binary.
     pub fn launch(mut program: Command, flags: &[&str], command: &[&str]) -> Self {
-        program.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
+        program.args(["serve", "--log-format", "json"]);
+        if !flags.contains(&"--listen") {
+            program.args(["--listen", "127.0.0.1:0"]);
+        }
         if !flags.contains(&"--shards") {
             program.args(["--shards", "2"]);
         }
@@ -168,6 +171,12 @@ impl Server {
     /// Sends a signal to the server.
     pub fn signal(&self, signal: i32) {
         pidfd::send_signal(self.pidfd.as_fd(), signal).expect("the signal can be sent");
+    }
+
+    /// SIGKILL, then waits until the system has it.
+    pub fn kill(self) -> Stopped {
+        self.signal(libc::SIGKILL);
+        self.wait()
     }
 
     /// SIGTERM, then waits for the end.
