@@ -7,7 +7,15 @@ import sys
 import time
 
 from harness.checks import Checks
-from suites import basics, conformance, cuts, foreign_servers, http_sse, proxy_cuts_exactly
+from suites import (
+    basics,
+    conformance,
+    cuts,
+    foreign_servers,
+    http_sse,
+    proxy_cuts_exactly,
+    restart,
+)
 
 SUITES = {
     "proxy_cuts_exactly": proxy_cuts_exactly.run,
@@ -15,6 +23,7 @@ SUITES = {
     "basics": basics.run,
     "http_sse": http_sse.run,
     "foreign_servers": foreign_servers.run,
+    "restart": restart.run,
     "cuts": cuts.run,
 }
 

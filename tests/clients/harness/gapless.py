@@ -85,6 +85,33 @@ async def gapless(*upstream: str) -> AsyncIterator[Server]:
         log.close()
 
 
+@asynccontextmanager
+async def gapless_once(
+    options: tuple[str, ...], upstream: tuple[str, ...] = ()
+) -> AsyncIterator[Server]:
+    """A running `gapless serve` with these options that the caller ends in its own way."""
+    command = [BINARY, "serve", *options, *(("--", *upstream) if upstream else ())]
+    log = tempfile.TemporaryFile()
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=log,
+    )
+    try:
+        async with asyncio.timeout(SECONDS_TO_START):
+            url, port = await first_url(process)
+        yield Server(url, port, process)
+    except BaseException:
+        print(f"the end of the log of {' '.join(command)}:\n{contents(log)[-LOG_TAIL:]}")
+        raise
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        log.close()
+
+
 def contents(log: IO[bytes]) -> str:
     log.seek(0)
     return log.read().decode(errors="replace")
