@@ -4,6 +4,8 @@
 //! something happens is left to the machine.
 
 mod bad;
+mod crash;
+mod crash_call;
 mod expect;
 mod http;
 mod options;
@@ -52,6 +54,23 @@ fn main() -> ExitCode {
     eprintln!("seed {}", options.seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let mut whole = true;
+    if let Some(rounds) = options.crash {
+        let done = match &runtime {
+            Ok(runtime) => runtime.block_on(crash::crash(&options, rounds)),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        };
+        return match done {
+            Ok(0) => ExitCode::SUCCESS,
+            Ok(faults) => {
+                eprintln!("{faults} faults; the same choices again: --seed {}", options.seed);
+                ExitCode::FAILURE
+            }
+            Err(error) => {
+                eprintln!("FAULT (seed {}): {error}", options.seed);
+                ExitCode::FAILURE
+            }
+        };
+    }
     for upstream in options.upstreams.clone() {
         let done = match &runtime {
             Ok(runtime) => runtime.block_on(asked_for(&options, upstream)),

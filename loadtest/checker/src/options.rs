@@ -22,6 +22,8 @@ Usage: checker [OPTIONS]
   --streams N          streams of one session at a time, at most [4]
   --bad N              bad clients at a time [12]
   --storm N            streams that are cut and resumed at once at the end; 0 for none [0]
+  --crash N            instead of all that: N times kill -9 at a random moment under load, and the
+                       server started again on its data directory; exit code 0: nothing was lost
   --unread MIB         instead of all that: a stream of this size that is not read, and the small
                        calls beside it, each phase --seconds long; needs --url; prints JSON
   --foreign            with --unread: the server is not a gapless
@@ -51,6 +53,8 @@ pub struct Options {
     pub bad: u64,
     /// Streams of the reconnect storm.
     pub storm: usize,
+    /// How often the server is killed, if that is what is tested.
+    pub crash: Option<u64>,
     /// MiB of the stream that is left unread, if that is what is measured.
     pub unread: Option<u64>,
     /// Whether the server that runs already is not a gapless.
@@ -90,6 +94,7 @@ impl Options {
         })?;
         let program = words.opt_value_from_str("--program")?;
         let unread = words.opt_value_from_str("--unread")?;
+        let crash = words.opt_value_from_str("--crash")?;
         let seconds = words.opt_value_from_str("--seconds")?.unwrap_or(60);
         let mut number = |name, default| {
             words.opt_value_from_str(name).map(|given: Option<u64>| given.unwrap_or(default))
@@ -106,6 +111,7 @@ impl Options {
             storm: usize::try_from(number("--storm", 0)?).unwrap_or(usize::MAX),
             memory_slack_mib: number("--memory-slack", 32)?,
             seed: number("--seed", some_seed())?,
+            crash,
             unread,
             foreign: words.contains("--foreign"),
             smoke: words.contains("--smoke"),

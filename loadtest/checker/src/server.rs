@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -73,6 +75,29 @@ impl Server {
         let mut words = vec!["serve", "--listen", "127.0.0.1:0", "--shards", &shards];
         words.extend(["--retention", &idle, "--idle-timeout", &idle, "--head-timeout", "3s"]);
         words.extend(["--keep-alive-timeout", "5s", "--sse-keep-alive", "2s"]);
+        Self::launch(program, &words, upstream)
+    }
+
+    /// Starts `program` on a data directory, at the address of the one before.
+    pub fn durable(
+        program: &str,
+        shards: u32,
+        upstream: Upstream,
+        dir: &Path,
+        address: Option<SocketAddr>,
+    ) -> io::Result<Self> {
+        let address = address.map_or("127.0.0.1:0".to_owned(), |known| known.to_string());
+        let (shards, dir) = (shards.to_string(), dir.to_string_lossy());
+        let mut words = vec!["serve", "--listen", &address, "--shards", &shards];
+        words.extend(["--answers", "sse", "--data-dir", &dir, "--sse-keep-alive", "2s"]);
+        words.extend(["--event-bytes", "256KiB", "--body-bytes", "256KiB"]);
+        words.extend(["--stream-bytes", "512KiB", "--stream-disk-bytes", "64MiB"]);
+        words.extend(["--segment-bytes", "4MiB", "--data-bytes", "512MiB"]);
+        Self::launch(program, &words, upstream)
+    }
+
+    fn launch(program: &str, words: &[&str], upstream: Upstream) -> io::Result<Self> {
+        let mut words = words.to_vec();
         if upstream == Upstream::Stdio {
             words.extend(["--", program, "stdio"]);
         }
@@ -116,6 +141,12 @@ impl Server {
             memory_kib: number("RssAnon:"),
             sessions: log.started.saturating_sub(log.ended),
         })
+    }
+
+    /// SIGKILL; returns when it is gone.
+    pub fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
     }
 
     /// SIGTERM, and what it leaves. With `idle`, no connection may be left over either.
