@@ -36,8 +36,8 @@ use super::{Process, Shard, driver, producers, task};
 /// children's grace comes on top.
 const DRAIN_SLACK: Duration = Duration::from_secs(5);
 
-/// How long a start waits for an address that is in use: a process that was killed has ended a moment
-/// before the kernel has taken its rings down, and with them its sockets.
+/// How long a start waits for an address that is in use: a process that was killed has ended a
+/// moment before the kernel has taken its rings down, and with them its sockets.
 const ADDRESS_TIME: Duration = Duration::from_secs(2);
 
 /// How long shards may take to kill their children when the process ends at once.

@@ -23,7 +23,8 @@ fn noting(told: &Path) -> String {
                 printf '"capabilities":{{}},"serverInfo":{{"name":"s","version":"0"}}}}}}\n';;
             *'"ask"'*)
                 printf '{{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{{'
-                printf '"message":"m","requestedSchema":{{"type":"object","properties":{{}}}}}}}}\n';;
+                printf '"message":"m","requestedSchema":{{"type":"object",'
+                printf '"properties":{{}}}}}}}}\n';;
             *'"id":"q"'*|*'"notifications/'*) ;;
             *) printf '{{"jsonrpc":"2.0","id":%s,"result":{{}}}}\n' "$id";;
         esac
