@@ -207,6 +207,13 @@ impl Config {
                 self.listen
             ));
         }
+        if self.data.is_some() && self.limits.data_bytes / 2 < self.limits.memory_bytes {
+            sentences.push(format!(
+                "--data-bytes ({}) is less than twice --memory-bytes ({}): what open calls have in \
+                 memory is written again when its segment goes, and may fill the log by itself",
+                self.limits.data_bytes, self.limits.memory_bytes
+            ));
+        }
         sentences
     }
 }

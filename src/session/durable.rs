@@ -19,6 +19,9 @@ use super::streams::STANDALONE;
 use super::upstream::{Remembered, Upstream};
 use super::{Session, Settings, Step};
 
+/// More events than a stream can have had behind the place where its log is damaged.
+const LOST_EVENTS_MAX: u64 = 1 << 32;
+
 /// What is read before a stream can go on.
 #[derive(Debug)]
 pub struct Wanted {
@@ -223,6 +226,8 @@ impl Session {
         }
         let run = |Run { first, place, lengths }| RestoredRun { first, place, lengths };
         let runs = runs.into_iter().map(run).collect();
+        // How many events of a damaged stream are lost is unknown: their numbers are not used again.
+        let tail = if broken { tail + LOST_EVENTS_MAX } else { tail };
         // Of a damaged call nothing can be served, and nothing follows: its client is told so.
         let over = finished || broken && number != STANDALONE;
         let restored = Restored { floor, tail, finished: over, broken, runs, at: now };

@@ -21,6 +21,8 @@ mod book;
 mod calls;
 mod client;
 mod durable;
+#[cfg(test)]
+mod durable_tests;
 mod effect;
 mod overflow;
 #[cfg(test)]

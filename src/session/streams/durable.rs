@@ -6,12 +6,14 @@ use std::time::Instant;
 use crate::mcp::event_id::Token;
 use crate::session::effect::Effect;
 use crate::stream::log::Load;
-use crate::stream::{Retention, Stream};
+use crate::stream::{Leaving, Retention, Stream};
 
 use super::{Entry, STANDALONE, Streams, Tombstone};
 
 impl Streams {
-    /// A segment of the journal shall go; `open` are the requests that the stream will answer.
+    /// A segment of the journal shall go; `open` are the requests that the stream will answer. What
+    /// a stream still needs of it and has in memory is written again; of one that is finished it is
+    /// dropped, since bytes beat age: copies would fill the segments that shall make room.
     pub(in crate::session) fn retire(
         &mut self,
         now: Instant,
@@ -21,7 +23,11 @@ impl Streams {
         effects: &mut VecDeque<Effect>,
     ) {
         let Some(entry) = self.map.get(number) else { return };
-        let leaving = entry.stream.events_in(segment);
+        let mut leaving = entry.stream.events_in(segment);
+        if entry.stream.is_finished() && entry.stream.holder().is_none() {
+            let last = leaving.events.last().map_or(leaving.floor, |last| last + 1);
+            leaving = Leaving { floor: last.max(leaving.floor), events: Vec::new() };
+        }
         if leaving.floor > entry.stream.floor() {
             let events = entry.stream.tail() + 1 - leaving.floor;
             let keep = Retention { bytes: u64::MAX, events, age: None };
