@@ -1,33 +1,98 @@
-//! Faults planted in the heart, each of which the simulator has to catch.
+//! Faults planted in the heart and in the durable log, each of which its simulator has to catch.
 //!
-//! A fault is a patch in `tests/sim/faults` against the shipped sources, so the heart carries no
-//! switches. Each is applied to a copy of the pure sources in a small crate of its own, on which
-//! the simulator runs. A patch that no longer applies, or that nothing catches, fails.
+//! A fault is a patch in `tests/sim/faults` or `tests/durable_sim/faults` against the shipped
+//! sources, so that those carry no switches. Each is applied to a copy of the pure sources in a
+//! small crate of its own, on which the simulator runs. A patch that no longer applies, or that nothing catches, fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Seeds that a fault may take until it is caught: as many as the simulator tries by itself.
-const SEEDS: u32 = 2_000;
+/// A simulator with the faults that it has to notice.
+struct Suite {
+    /// Its name among the tests, and its folder.
+    test: &'static str,
+    /// How the names of its variables begin.
+    variable: &'static str,
+    /// Seeds that a fault may take until it is caught: as many as the simulator tries by itself.
+    seeds: u32,
+    /// What it needs of the crate; each name is a file or a folder under `src`.
+    sources: &'static [&'static str],
+    /// Of the folders that are copied in part, the modules that are.
+    modules: &'static [(&'static str, &'static str)],
+    dependencies: &'static [&'static str],
+}
 
-/// What the simulator needs of the crate; each name is a file or a folder under `src`.
-const SOURCES: [&str; 7] = [
-    "limits.rs",
-    "stream",
-    "mcp/event_id.rs",
-    "mcp/opaque.rs",
-    "mcp/session_id.rs",
-    "sys/atomics.rs",
-    "sys/mpsc.rs",
-];
+/// The heart, on its own.
+const HEART: Suite = Suite {
+    test: "sim",
+    variable: "GAPLESS_SIM",
+    seeds: 2_000,
+    sources: &[
+        "limits.rs",
+        "stream",
+        "mcp/event_id.rs",
+        "mcp/opaque.rs",
+        "mcp/session_id.rs",
+        "sys/atomics.rs",
+        "sys/mpsc.rs",
+    ],
+    modules: &[
+        ("src/lib.rs", "pub mod limits;\npub mod mcp;\npub mod stream;\npub mod sys;\n"),
+        ("src/mcp/mod.rs", "pub mod event_id;\nmod opaque;\npub mod session_id;\n"),
+        ("src/sys/mod.rs", "pub mod atomics;\npub mod mpsc;\n"),
+    ],
+    dependencies: &["base64 = ", "blake3 = ", "bytes = ", "crossbeam-utils = ", "itoa = "],
+};
 
-/// Of the folders that are copied in part, the modules that are.
-const MODULES: [(&str, &str); 3] = [
-    ("src/lib.rs", "pub mod limits;\npub mod mcp;\npub mod stream;\npub mod sys;\n"),
-    ("src/mcp/mod.rs", "pub mod event_id;\nmod opaque;\npub mod session_id;\n"),
-    ("src/sys/mod.rs", "pub mod atomics;\npub mod mpsc;\n"),
-];
+/// The durable log and what is built on it.
+const DURABLE: Suite = Suite {
+    test: "durable_sim",
+    variable: "GAPLESS_DURABLE",
+    seeds: 400,
+    sources: &[
+        "limits.rs",
+        "stream",
+        "session",
+        "mcp",
+        "http",
+        "store/body.rs",
+        "store/epoch.rs",
+        "store/journal.rs",
+        "store/journal",
+        "store/record.rs",
+        "store/recovery.rs",
+        "store/recovery",
+        "store/segment.rs",
+        "sys/atomics.rs",
+        "sys/mpsc.rs",
+    ],
+    modules: &[
+        (
+            "src/lib.rs",
+            "pub mod http;\npub mod limits;\npub mod mcp;\npub mod session;\npub mod store;\n\
+             pub mod stream;\npub mod sys;\n",
+        ),
+        (
+            "src/store/mod.rs",
+            "pub mod body;\npub mod epoch;\npub mod journal;\npub mod record;\n\
+             pub mod recovery;\npub mod segment;\n",
+        ),
+        ("src/sys/mod.rs", "pub mod atomics;\npub mod mpsc;\n"),
+    ],
+    dependencies: &[
+        "base64 = ",
+        "blake3 = ",
+        "bytes = ",
+        "crc32fast = ",
+        "crossbeam-utils = ",
+        "httparse = ",
+        "httpdate = ",
+        "itoa = ",
+        "memchr = ",
+        "serde_json = ",
+    ],
+};
 
 /// A planted fault: what is wrong, the checks that may catch it, and the patch.
 struct Fault {
@@ -47,8 +112,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn faults() -> Vec<Fault> {
-    let folder = root().join("tests/sim/faults");
+fn faults(suite: &Suite) -> Vec<Fault> {
+    let folder = root().join("tests").join(suite.test).join("faults");
     let entries = fs::read_dir(&folder).expect("the faults' folder");
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
@@ -104,13 +169,14 @@ impl Hunk {
 /// The small crate that holds the copy.
 struct Copy {
     root: PathBuf,
+    suite: &'static Suite,
 }
 
 impl Copy {
-    fn new() -> Self {
-        let copy = Self { root: Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults") };
-        let simulator = root().join("tests/sim/main.rs");
-        copy.write("Cargo.toml", &manifest(&simulator));
+    fn new(suite: &'static Suite) -> Self {
+        let root_of_copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults").join(suite.test);
+        let copy = Self { root: root_of_copy, suite };
+        copy.write("Cargo.toml", &manifest(suite));
         let lock = fs::read_to_string(root().join("Cargo.lock")).expect("the lock file");
         // Cargo drops from its lock file what the small crate does not need; start again only
         // where the project's has changed.
@@ -122,7 +188,7 @@ impl Copy {
         if copy.root.join("src").exists() {
             fs::remove_dir_all(copy.root.join("src")).expect("the old copy goes");
         }
-        MODULES.iter().for_each(|(file, modules)| copy.write(file, modules));
+        suite.modules.iter().for_each(|(file, modules)| copy.write(file, modules));
         copy
     }
 
@@ -138,7 +204,7 @@ impl Copy {
 
     /// Brings every source back to what is shipped, except for the files of `fault`.
     fn restore(&self, fault: Option<&Fault>) {
-        for source in SOURCES {
+        for source in self.suite.sources {
             self.restore_from(Path::new(source), fault);
         }
     }
@@ -160,15 +226,17 @@ impl Copy {
 
     /// Runs the simulator on the copy: the check that fails first and its seed.
     fn simulate(&self, seeds: u32) -> Option<Caught> {
+        let variable = |name: &str| format!("{}_{name}", self.suite.variable);
+        let test = self.suite.test;
         let output = Command::new(env!("CARGO"))
-            .args(["test", "--offline", "--test", "sim", "--", "every_seed", "--nocapture"])
+            .args(["test", "--offline", "--test", test, "--", "every_seed", "--nocapture"])
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", self.root.join("target"))
-            .env("GAPLESS_SIM_SEEDS", seeds.to_string())
-            .env("GAPLESS_SIM_THREADS", "1")
+            .env(variable("SEEDS"), seeds.to_string())
+            .env(variable("THREADS"), "1")
             .env("RUST_BACKTRACE", "0")
-            .env_remove("GAPLESS_SIM_SEED")
-            .env_remove("GAPLESS_SIM_FIRST")
+            .env_remove(variable("SEED"))
+            .env_remove(variable("FIRST"))
             .output()
             .expect("cargo runs");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -179,7 +247,7 @@ impl Copy {
         }
         let check = match between(&text, "check `", "`") {
             Some(check) => check,
-            None if text.contains("panicked at src/stream/") => "heart",
+            None if text.contains("panicked at src/") => "heart",
             None => panic!("the simulator failed by itself:\n{said}"),
         };
         let seed = between(&text, "the last steps of seed ", ":").unwrap_or("unknown");
@@ -208,32 +276,32 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     rest.split_once(after).map(|(inside, _)| inside)
 }
 
-fn manifest(simulator: &Path) -> String {
+fn manifest(suite: &Suite) -> String {
+    let simulator = root().join("tests").join(suite.test).join("main.rs");
+    let test = suite.test;
     let project = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
-    let wanted = ["base64 = ", "blake3 = ", "bytes = ", "crossbeam-utils = ", "itoa = "];
-    let dependency = |line: &&str| wanted.iter().any(|name| line.starts_with(name));
+    let dependency = |line: &&str| suite.dependencies.iter().any(|name| line.starts_with(name));
     let dependencies: Vec<_> = project.lines().filter(dependency).collect();
     format!(
         "[package]\nname = \"gapless\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [workspace]\n\n[features]\nloom = []\n\n[dependencies]\n{}\n\n\
-         [[test]]\nname = \"sim\"\npath = {simulator:?}\n\n\
+         [[test]]\nname = {test:?}\npath = {simulator:?}\n\n\
          [profile.dev]\ndebug = false\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n",
         dependencies.join("\n")
     )
 }
 
 /// The shipped sources pass, and every planted fault is caught by a check that names it.
-#[test]
-fn every_planted_fault_is_caught() {
-    let copy = Copy::new();
+fn all_are_caught(suite: &'static Suite) {
+    let copy = Copy::new(suite);
     copy.restore(None);
     let alarm = copy.simulate(50).map(|caught| caught.check);
     assert_eq!(alarm, None, "the copy of the shipped sources fails");
     let mut wrong = Vec::new();
-    for fault in faults() {
+    for fault in faults(suite) {
         copy.restore(Some(&fault));
         let name = &fault.name;
-        match copy.simulate(SEEDS) {
+        match copy.simulate(suite.seeds) {
             Some(Caught { check, seed }) => {
                 println!("{name:26} {check:10} seed {seed}");
                 if !fault.checks.contains(&check) {
@@ -244,6 +312,16 @@ fn every_planted_fault_is_caught() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_fault_planted_in_the_heart_is_caught() {
+    all_are_caught(&HEART);
+}
+
+#[test]
+fn every_fault_planted_in_the_durable_log_is_caught() {
+    all_are_caught(&DURABLE);
 }
 
 #[test]

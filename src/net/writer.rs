@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::http::chunked;
 use crate::http::sse;
 use crate::limits::WRITE_BYTES_MAX;
-use crate::session::{RETRY_MS, Step};
+use crate::session::{RETRY_MS, Session, Step};
 use crate::shard::live::{Live, Reader};
 use crate::shard::timer::pause;
 use crate::stream::Attached;
@@ -112,18 +112,18 @@ impl Writer {
         }
     }
 
-    /// Waits until the client may learn of the stream; false: the connection has lost it.
+    /// Waits until the client may learn of the stream; false: it never may, or has lost it.
     async fn wait_until_open(&self) -> bool {
         let handle = &self.reader.handle;
         loop {
-            handle.signal.raised().await;
-            handle.signal.take();
-            if handle.fenced.get() {
-                return false;
-            }
             if self.live.look(|session| session.may_open(self.stream)) {
                 return true;
             }
+            if handle.fenced.get() || self.live.look(Session::log_failed) {
+                return false;
+            }
+            handle.signal.raised().await;
+            handle.signal.take();
         }
     }
 

@@ -107,10 +107,9 @@ impl Session {
         }
     }
 
-    /// Whether a new connection may be told of the stream: its birth is committed, or never will
-    /// be.
+    /// Whether a connection may be told of the stream: its birth is committed.
     pub fn may_open(&self, number: u32) -> bool {
-        self.log_failed() || self.stream(number).is_none_or(Stream::is_open)
+        self.stream(number).is_none_or(Stream::is_open)
     }
 
     /// Whether the journal has as much to write as it may.
@@ -118,7 +117,8 @@ impl Session {
         self.settings.journal.as_ref().is_some_and(|journal| journal.borrow().is_full())
     }
 
-    pub(super) fn log_failed(&self) -> bool {
+    /// Whether the journal takes nothing any more: what is not committed never will be.
+    pub fn log_failed(&self) -> bool {
         self.settings.journal.as_ref().is_some_and(|journal| journal.borrow().is_poisoned())
     }
 
