@@ -79,8 +79,8 @@ pub const REATTACH_BURST: u32 = 20;
 pub const REATTACH_DELAY: Duration = Duration::from_millis(500);
 /// Bytes of a shard's durable log that wait to be written before its producers have to.
 pub const PENDING_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Files of segments that a shard keeps open, beside those that are not wholly synced: a log of many
-/// small segments must not take the descriptors that connections need.
+/// Files of segments that a shard keeps open, beside those that are not wholly synced: a log of
+/// many small segments must not take the descriptors that connections need.
 pub const OPEN_SEGMENTS_MAX: usize = 16;
 /// Bytes written to a shard's durable log after which they are synced, whatever the level: the
 /// kernel is not left with more dirty pages than a small container may have.
