@@ -1,6 +1,7 @@
 //! A start on a data directory, from its opening to what the shards go on with: time, and what the
 //! index keeps in memory. The page cache is warm, so reading shows what the program costs. The
-//! first start also syncs the whole log, as nothing in it says that this was done; it shows the disk.
+//! first start also syncs the whole log, as nothing in it says that this was done: it shows the
+//! disk.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};

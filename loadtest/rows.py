@@ -29,7 +29,7 @@ REPLAYED = 32
 # A server on node is warm once a second of calls brings less than so many times those of the second
 # before, or after so many seconds; for streams it is after so many events.
 WARMER, WARM_UP_TIMES_MAX = 1.1, 8
-WARM_UP_EVENTS = 30_000
+WARM_UP_EVENTS = 20_000
 JSON, SSE = "application/json", "text/event-stream"
 # The connections at which gapless is compared with everything.
 CONNECTIONS = 64
@@ -245,8 +245,8 @@ def rows_of(chosen):
             (Flood(GAPLESS, streams, 3_200_000), ours["auto"]),
             (Flood(RMCP_STATEFUL, streams, 128_000), COMMANDS[RMCP_STATEFUL]),
             (Flood(RMCP_STORE, streams, 128_000), COMMANDS[RMCP_STORE]),
-            (Flood(TYPESCRIPT_SSE, streams, 64_000), COMMANDS[TYPESCRIPT_SSE]),
-            (Flood(TYPESCRIPT_STORE, streams, 64_000), COMMANDS[TYPESCRIPT_STORE]),
+            (Flood(TYPESCRIPT_SSE, streams, 48_000), COMMANDS[TYPESCRIPT_SSE]),
+            (Flood(TYPESCRIPT_STORE, streams, 48_000), COMMANDS[TYPESCRIPT_STORE]),
         ]
         yield Row(f"{plural(streams, 'stream')} at once", "events", entries)
     entries = [

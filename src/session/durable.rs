@@ -226,7 +226,7 @@ impl Session {
         }
         let run = |Run { first, place, lengths }| RestoredRun { first, place, lengths };
         let runs = runs.into_iter().map(run).collect();
-        // How many events of a damaged stream are lost is unknown: their numbers are not used again.
+        // How many events of a damaged stream are lost is unknown: no number is used again.
         let tail = if broken { tail + LOST_EVENTS_MAX } else { tail };
         // Of a damaged call nothing can be served, and nothing follows: its client is told so.
         let over = finished || broken && number != STANDALONE;

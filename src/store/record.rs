@@ -179,7 +179,8 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 }
 
 /// Where in `bytes` the first header of `segment` is that holds. Bytes that are behind damage or
-/// were never written are passed without being summed; zeros, of which a new segment is full, in blocks.
+/// were never written are passed without being summed; zeros, of which a new segment is full, in
+/// blocks.
 pub fn find_header(bytes: &[u8], segment: u32) -> Option<usize> {
     let mut at = 0;
     while bytes.len() - at >= HEADER_BYTES {

@@ -25,7 +25,8 @@ Usage: checker [OPTIONS]
   --crash N            instead of all that: N times kill -9 at a random moment under load, and the
                        server started again on its data directory; exit code 0: nothing was lost
   --unread MIB         instead of all that: a stream of this size that is not read, and the small
-                       calls beside it, each phase --seconds long; needs --url; prints JSON
+                       calls beside it, each phase --seconds long; needs --url; prints a
+                       line before it reads on, and JSON at the end
   --foreign            with --unread: the server is not a gapless
   --smoke              streams that are over within a second or so
   --leak-check         compare what the server holds before and after

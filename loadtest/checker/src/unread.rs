@@ -27,6 +27,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How long a small call may take before it counts as not answered.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
+/// The line that is printed before the stream is read on.
+const UNREAD_OVER: &str = "unread no more";
+
 /// What the small calls saw; times in microseconds.
 #[derive(Serialize)]
 struct Calls {
@@ -83,7 +86,13 @@ pub async fn unread(
         let stats = run.stats.borrow();
         Ok(stats.refusals.keys().next().cloned().unwrap_or_else(|| "whole".to_owned()))
     };
-    let (unread, end) = join(phase(&own, &other, time), stream).await;
+    let beside = async {
+        let seen = phase(&own, &other, time).await;
+        // Whoever watches the server's memory wants to know until when the stream was unread.
+        println!("{UNREAD_OVER}");
+        seen
+    };
+    let (unread, end) = join(beside, stream).await;
     Ok(Found { idle, unread: unread?, end: end? })
 }
 
