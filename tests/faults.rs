@@ -2,7 +2,8 @@
 //!
 //! A fault is a patch in `tests/sim/faults` or `tests/durable_sim/faults` against the shipped
 //! sources, so that those carry no switches. Each is applied to a copy of the pure sources in a
-//! small crate of its own, on which the simulator runs. A patch that no longer applies, or that nothing catches, fails.
+//! small crate of its own, on which the simulator runs. A patch that no longer applies, or that
+//! nothing catches, fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
