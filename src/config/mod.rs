@@ -209,8 +209,8 @@ impl Config {
         }
         if self.data.is_some() && self.limits.data_bytes / 2 < self.limits.memory_bytes {
             sentences.push(format!(
-                "--data-bytes ({}) is less than twice --memory-bytes ({}): what open calls have in \
-                 memory is written again when its segment goes, and may fill the log by itself",
+                "--data-bytes ({}) is less than twice --memory-bytes ({}): finished calls \
+                 lose their events when a segment of the log goes, instead of being written again",
                 self.limits.data_bytes, self.limits.memory_bytes
             ));
         }

@@ -86,9 +86,12 @@ impl Session {
             return;
         }
         self.remember(upstream);
+        let limits = &self.settings.limits;
+        let keep_finished = limits.memory_bytes <= limits.data_bytes / 2;
         for number in self.streams.numbers() {
             let open = self.open_ids(number);
-            self.streams.retire(now, number, segment, &open, &mut self.effects);
+            let effects = &mut self.effects;
+            self.streams.retire(now, number, segment, &open, keep_finished, effects);
         }
         self.streams.write_tombstones();
         self.fail_unseen(now, upstream);

@@ -9,9 +9,9 @@ use crate::store::journal::{Action, Level};
 use crate::store::recovery::{RecoveredSession, RecoveredStream};
 use crate::store::segment::Segments;
 
-fn settings() -> Rc<Settings> {
+fn settings(limits: Limits) -> Rc<Settings> {
     let journal = Journal::new(Level::Process, 1, 1 << 20, 0, Segments::default());
-    let settings = Settings::in_memory(Limits::default(), [7; 32], Overflow::Auto);
+    let settings = Settings::in_memory(limits, [7; 32], Overflow::Auto);
     Rc::new(Settings { journal: Some(Rc::new(RefCell::new(journal))), ..settings })
 }
 
@@ -46,9 +46,16 @@ fn call(session: &mut Session, upstream: &mut Silent, now: Instant, id: u32) -> 
 /// Story: with a small `--data-bytes` each segment that went was written again whole, for the
 /// answers of finished calls that were still in memory, and so the next one had to go.
 #[test]
-fn a_segment_that_goes_takes_finished_calls_along_and_no_others() {
+fn a_segment_takes_finished_calls_along_where_memory_holds_more_than_the_journal() {
+    let small = Limits { data_bytes: 1 << 30, ..Limits::default() };
+    assert_eq!(floors_after_a_segment_went(small), (2, 1));
+    assert_eq!(floors_after_a_segment_went(Limits::default()), (1, 1));
+}
+
+/// The floors of a finished and of an open call, of one event each, whose segment went.
+fn floors_after_a_segment_went(limits: Limits) -> (u64, u64) {
     let (now, mut upstream) = (Instant::now(), Silent::default());
-    let mut session = Session::new(SessionId::from_random(0, [1; 16]), settings(), now);
+    let mut session = Session::new(SessionId::from_random(0, [1; 16]), settings(limits), now);
     session.set_initialized("2025-11-25");
     let (done, finished) = call(&mut session, &mut upstream, now, 1);
     session.respond(now, done, 20, |_, out| out.extend_from_slice(b"{\"done\":1}"));
@@ -57,11 +64,11 @@ fn a_segment_that_goes_takes_finished_calls_along_and_no_others() {
     commit(&mut session);
     session.handle_retired(now, 1, &mut upstream);
     commit(&mut session);
-    let stream = session.stream(finished).expect("it is known");
-    assert_eq!((stream.floor(), stream.tail()), (2, 1));
-    let stream = session.stream(unfinished).expect("it is open");
-    assert_eq!((stream.floor(), stream.tail(), stream.committed()), (1, 1, 1));
     assert_eq!(session.bytes(), session.recount());
+    let finished = session.stream(finished).expect("it is known");
+    let unfinished = session.stream(unfinished).expect("it is open");
+    assert_eq!((finished.tail(), unfinished.tail(), unfinished.committed()), (1, 1, 1));
+    (finished.floor(), unfinished.floor())
 }
 
 /// Story: behind a damaged place the standalone stream went on with the numbers of events that were
@@ -92,7 +99,8 @@ fn the_numbers_of_a_damaged_stream_are_not_used_again() {
     };
     let recovered =
         RecoveredSession { slot: 3, body, setups: Vec::new(), broken: true, streams: vec![stream] };
-    let (mut session, _) = Session::restore(recovered, settings(), now).expect("it goes on");
+    let (mut session, _) =
+        Session::restore(recovered, settings(Limits::default()), now).expect("it goes on");
     let token = Token::mint(&[7; 32], &session.id(), STANDALONE, 1);
     let cursor = |number| {
         let mut id = Vec::new();

@@ -196,8 +196,12 @@ pub async fn drive(shard: Rc<Shard>, wal: Rc<Wal>) {
     loop {
         let action = wal.journal.borrow_mut().poll_action();
         match action {
-            // In turn: one write is under way at a time.
-            Some(action @ Action::Write { .. }) => wal.perform(&shard, action).await,
+            // In turn: one write is under way at a time. And one for each turn of the loop: what
+            // others log in this turn goes into the next one as well.
+            Some(action @ Action::Write { .. }) => {
+                wal.perform(&shard, action).await;
+                shard.yielder.yield_now().await;
+            }
             Some(action) => {
                 let (shard, wal) = (Rc::clone(&shard), Rc::clone(&wal));
                 let aside = async move { wal.perform(&shard, action).await };

@@ -64,6 +64,8 @@ impl World {
         let limits = Limits {
             segment_bytes,
             data_bytes: segment_bytes * rng.between(4, 12),
+            // Whether memory can hold more than the log decides what is written again.
+            memory_bytes: if seed % 4 == 3 { u64::MAX } else { 0 },
             data_age: Duration::from_secs(rng.between(200, 4000)),
             stream_bytes,
             session_bytes: rng.between(2 * stream_bytes, 4 * stream_bytes),

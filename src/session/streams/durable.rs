@@ -12,19 +12,22 @@ use super::{Entry, STANDALONE, Streams, Tombstone};
 
 impl Streams {
     /// A segment of the journal shall go; `open` are the requests that the stream will answer. What
-    /// a stream still needs of it and has in memory is written again; of one that is finished it is
-    /// dropped, since bytes beat age: copies would fill the segments that shall make room.
+    /// a stream still needs of it and has in memory is written again; of one that is finished only
+    /// where `keep_finished`, since bytes beat age: where memory can hold more than the journal,
+    /// copies would fill the segments that shall make room.
     pub(in crate::session) fn retire(
         &mut self,
         now: Instant,
         number: u32,
         segment: u32,
         open: &[Box<str>],
+        keep_finished: bool,
         effects: &mut VecDeque<Effect>,
     ) {
         let Some(entry) = self.map.get(number) else { return };
         let mut leaving = entry.stream.events_in(segment);
-        if entry.stream.is_finished() && entry.stream.holder().is_none() {
+        let is_finished = entry.stream.is_finished() && entry.stream.holder().is_none();
+        if is_finished && !keep_finished {
             let last = leaving.events.last().map_or(leaving.floor, |last| last + 1);
             leaving = Leaving { floor: last.max(leaving.floor), events: Vec::new() };
         }
