@@ -50,7 +50,7 @@ const HEART: Suite = Suite {
 const DURABLE: Suite = Suite {
     test: "durable_sim",
     variable: "GAPLESS_DURABLE",
-    seeds: 400,
+    seeds: 800,
     sources: &[
         "limits.rs",
         "stream",
