@@ -53,7 +53,7 @@ use crate::stream::{Generation, Stream, Transmit};
 pub use self::calls::{Answers, Asked, CallKey, ExchangeKey, ReplyForm};
 pub use self::client::{PostRefusal, Posted, Reply};
 pub use self::effect::{Effect, Ended};
-pub use self::overflow::Overflow;
+pub use self::overflow::{DISK_WAIT, Overflow};
 pub use self::resume::{Refusal, RefusalAnswer};
 pub use self::streams::{Entry, STANDALONE};
 pub use self::upstream::{About, Remembered, Upstream};

@@ -5,11 +5,14 @@
 //! told. A reader that is caught up is never affected, and no policy makes a hole inside of what
 //! is delivered.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::streams::{Entry, STANDALONE};
 use super::upstream::About;
 use super::{Session, Settings};
+
+/// How long a producer waits for a reader before it goes on ahead of it on the disk.
+pub const DISK_WAIT: Duration = Duration::from_millis(100);
 
 /// The operator's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -29,10 +32,8 @@ impl Entry {
     /// stream without a listener has nobody to wait for.
     fn has_room(&self, now: Instant, settings: &Settings) -> bool {
         let limits = &settings.limits;
-        // What is on the disk holds no memory: it may wait there before anybody waits here.
-        let is_on_disk = self.stream.disk_bytes() > 0;
-        let most = if is_on_disk { limits.stream_disk_bytes } else { limits.stream_bytes };
-        let ahead = self.stream.unsent_bytes() >= most / 2;
+        let unsent = self.stream.unsent_bytes();
+        let ahead = unsent >= limits.stream_bytes / 2;
         let nobody = self.ids.is_empty() && self.stream.attached().is_none();
         if settings.overflow == Overflow::Cut || !ahead || nobody {
             self.full_since.set(None);
@@ -40,7 +41,13 @@ impl Entry {
         }
         let since = self.full_since.get().unwrap_or(now);
         self.full_since.set(Some(since));
-        now.duration_since(since) >= limits.pause_timeout
+        let waited = now.duration_since(since);
+        // On the disk nobody has to wait long; but a reader that is nearly as fast as the producer
+        // shall find in memory what it reads, and what is not committed yet is in memory only.
+        let fits_on_disk = self.stream.disk_bytes() > 0
+            && unsent < limits.stream_disk_bytes / 2
+            && self.stream.bytes() <= limits.stream_bytes;
+        waited >= limits.pause_timeout || fits_on_disk && waited >= DISK_WAIT
     }
 }
 

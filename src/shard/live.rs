@@ -14,7 +14,7 @@ use crate::mcp::jsonrpc::codes;
 use crate::mcp::session_id::ShortId;
 use crate::net::handle::Handle;
 use crate::session::table::Table;
-use crate::session::{About, Done, Effect, Ended, ExchangeKey, Session, Step};
+use crate::session::{About, DISK_WAIT, Done, Effect, Ended, ExchangeKey, Session, Step};
 use crate::stream::Generation;
 use crate::stream::outbound::{Tell, Told};
 use crate::stream::receipt::{Outcome, Ticket};
@@ -381,9 +381,12 @@ impl Live {
         self.expect_room(shard, now);
     }
 
-    /// Somebody waits for room: after the pause timeout it is asked again whatever happens.
+    /// Somebody waits for room: after the pause timeout, or where there is a disk after the time that
+    /// a reader has before the producer goes on there, it is asked again whatever happens.
     fn expect_room(&self, shard: &Shard, now: Instant) {
-        let wait = self.busy().room.expect(now + shard.settings.limits.pause_timeout);
+        let timeout = shard.settings.limits.pause_timeout;
+        let timeout = if shard.wal().is_some() { timeout.min(DISK_WAIT) } else { timeout };
+        let wait = self.busy().room.expect(now + timeout);
         if wait != Wait::Known {
             shard.counters.pauses.increment();
         }
