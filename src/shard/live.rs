@@ -381,8 +381,8 @@ impl Live {
         self.expect_room(shard, now);
     }
 
-    /// Somebody waits for room: after the pause timeout, or where there is a disk after the time that
-    /// a reader has before the producer goes on there, it is asked again whatever happens.
+    /// Somebody waits for room: after the pause timeout, or where there is a disk after the time
+    /// that a reader has before the producer goes on there, it is asked again whatever happens.
     fn expect_room(&self, shard: &Shard, now: Instant) {
         let timeout = shard.settings.limits.pause_timeout;
         let timeout = if shard.wal().is_some() { timeout.min(DISK_WAIT) } else { timeout };
