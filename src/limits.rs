@@ -85,8 +85,9 @@ pub const OPEN_SEGMENTS_MAX: usize = 16;
 /// Bytes written to a shard's durable log after which they are synced, whatever the level: the
 /// kernel is not left with more dirty pages than a small container may have.
 pub const WRITE_BACK_BYTES: u64 = 16 * 1024 * 1024;
-/// Bytes of a write buffer of the durable log that is kept for the next write.
-pub const RECYCLED_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of one write to a shard's durable log, unless one record alone is larger: the first of a
+/// flood's events are committed while the others are still being logged.
+pub const LOG_WRITE_BYTES_MAX: usize = 1024 * 1024;
 /// How long a full disk makes producers wait before the durable log counts as failed.
 pub const DISK_FULL_TIME_MAX: Duration = Duration::from_secs(60);
 /// How often a write is tried again on a full disk.

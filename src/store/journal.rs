@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-use crate::limits::PENDING_BYTES_MAX;
+use crate::limits::{LOG_WRITE_BYTES_MAX, PENDING_BYTES_MAX};
 use crate::stream::log::{Extent, Place};
 
 use super::record::{self, HEADER_BYTES, Header, Kind};
@@ -262,6 +262,9 @@ impl Journal {
             return (Place { segment: self.filling.segment, offset: 0 }, NEVER);
         }
         let length = (HEADER_BYTES + body.len()) as u64;
+        if self.filling.bytes.len() as u64 + length > LOG_WRITE_BYTES_MAX as u64 {
+            self.cut_batch();
+        }
         if u64::from(self.filling.end()) + length > self.room() {
             self.rotate();
             let fits = u64::from(self.filling.end()) + length <= self.room();
@@ -394,6 +397,14 @@ impl Journal {
         let segment = self.filling.segment.checked_add(1).expect("2^32 segments of one shard");
         self.next_batch(segment, SEGMENT_HEADER_BYTES as u32);
         self.segments.push(Kept::new(segment, u64::from(self.segment_bytes)));
+    }
+
+    /// The write that is being filled is large enough.
+    fn cut_batch(&mut self) {
+        if !self.filling.bytes.is_empty() {
+            self.push_mark();
+            self.next_batch(self.filling.segment, self.filling.end());
+        }
     }
 
     /// Whatever is appended from now on goes into another write.

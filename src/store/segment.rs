@@ -199,14 +199,21 @@ impl Segments {
 
     /// The segment of that number.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut Kept> {
-        let index = self.kept.binary_search_by_key(&number, |kept| kept.number).ok()?;
+        let index = self.index_of(number)?;
         self.kept.get_mut(index)
     }
 
     /// The segment of that number.
     pub fn get(&self, number: u32) -> Option<&Kept> {
-        let index = self.kept.binary_search_by_key(&number, |kept| kept.number).ok()?;
-        self.kept.get(index)
+        self.kept.get(self.index_of(number)?)
+    }
+
+    /// Each record that is appended asks for the newest.
+    fn index_of(&self, number: u32) -> Option<usize> {
+        if self.newest() == Some(number) {
+            return Some(self.kept.len() - 1);
+        }
+        self.kept.binary_search_by_key(&number, |kept| kept.number).ok()
     }
 
     /// The oldest.

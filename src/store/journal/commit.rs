@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::limits::{
-    DISK_FULL_RETRY_TIME, DISK_FULL_TIME_MAX, RECYCLED_BYTES_MAX, WRITE_BACK_BYTES,
+    DISK_FULL_RETRY_TIME, DISK_FULL_TIME_MAX, LOG_WRITE_BYTES_MAX, WRITE_BACK_BYTES,
 };
 
 use super::super::segment::position;
@@ -180,7 +180,7 @@ impl Journal {
     }
 
     fn recycle(&mut self, mut bytes: Vec<u8>) {
-        if bytes.capacity() <= RECYCLED_BYTES_MAX && self.spare.len() < SPARE_BUFFERS {
+        if bytes.capacity() <= 2 * LOG_WRITE_BYTES_MAX && self.spare.len() < SPARE_BUFFERS {
             bytes.clear();
             self.spare.push(bytes);
         }

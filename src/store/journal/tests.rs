@@ -354,3 +354,30 @@ fn buffers_come_back() {
     }
     assert!(seen.len() <= 3, "{} buffers", seen.len());
 }
+
+/// Story: the events of one fast stream went into one write of up to 16 MiB, so that the first of
+/// them waited for the last.
+#[test]
+fn a_flood_is_handed_out_in_writes_of_a_bounded_size() {
+    let segment_bytes = 16 * LOG_WRITE_BYTES_MAX as u32;
+    let mut journal = Journal::new(Level::Process, 1, segment_bytes, 0, Segments::default());
+    next!(journal, Action::Create(1) => ());
+    journal.handle_created(1);
+    next!(journal, Action::SyncDirectory => ());
+    journal.handle_directory_synced();
+    let seqs: Vec<Seq> =
+        (1..=100).map(|number| journal.append(&event(0, 0, number), &[7; 100_000]).1).collect();
+    let (first, last) = (seqs[0], seqs[99]);
+    assert!(first < last, "{seqs:?}");
+    next!(journal, Action::Create(2) => ());
+    let mut next = SEGMENT_HEADER_BYTES as u32;
+    for expected in first..=last {
+        let (seq, segment, offset, bytes) = write(&mut journal);
+        assert_eq!((seq, segment, offset), (expected, 1, next));
+        assert!(bytes.len() <= LOG_WRITE_BYTES_MAX + HEADER_BYTES, "{}", bytes.len());
+        next = offset + bytes.len() as u32;
+        journal.handle_written(seq, bytes.len(), bytes);
+        assert_eq!(journal.committed(), expected);
+    }
+    assert_eq!(journal.pending_bytes(), 0);
+}

@@ -207,7 +207,7 @@ impl Log {
 
     /// What has to be read before the byte at `position` can be sent; none where it never will be.
     pub fn poll_load(&mut self, position: u64) -> Option<Load> {
-        let index = self.chunks.partition_point(|chunk| chunk.base <= position) - 1;
+        let index = self.count_while(|chunk| chunk.base <= position) - 1;
         let chunk = &mut self.chunks[index];
         assert!(!chunk.is_resident(), "only what is paged out is read");
         if self.disk.as_ref().is_some_and(|disk| disk.broken.contains(&chunk.last())) {

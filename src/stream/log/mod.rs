@@ -151,7 +151,7 @@ impl Log {
         if position >= self.end {
             return self.tail;
         }
-        let index = self.chunks.partition_point(|chunk| chunk.base <= position);
+        let index = self.count_while(|chunk| chunk.base <= position);
         let Some(chunk) = index.checked_sub(1).and_then(|index| self.chunks.get(index)) else {
             return self.floor - 1;
         };
@@ -163,7 +163,7 @@ impl Log {
     /// Copies at most `max` bytes from `position` on, of one chunk; returns how many.
     pub fn read(&self, position: u64, max: usize, out: &mut Vec<u8>) -> usize {
         assert!(position >= self.floor_position, "reading below the floor");
-        let index = self.chunks.partition_point(|chunk| chunk.base <= position);
+        let index = self.count_while(|chunk| chunk.base <= position);
         let Some(chunk) = index.checked_sub(1).and_then(|index| self.chunks.get(index)) else {
             return 0;
         };
@@ -221,7 +221,7 @@ impl Log {
         if position >= self.end {
             return None;
         }
-        let index = self.chunks.partition_point(|chunk| chunk.base <= position);
+        let index = self.count_while(|chunk| chunk.base <= position);
         index.checked_sub(1).and_then(|index| self.chunks.get(index)).map(|chunk| chunk.newest)
     }
 
@@ -231,6 +231,26 @@ impl Log {
     }
 
     fn chunk_of(&self, number: u64) -> usize {
-        self.chunks.partition_point(|chunk| chunk.last() < number)
+        self.count_while(|chunk| chunk.last() < number)
+    }
+
+    /// For how many chunks, from the oldest on, `is_before` holds. Nearly every question is about
+    /// the newest ones, so the search begins there, in steps that double.
+    fn count_while(&self, is_before: impl Fn(&Chunk) -> bool) -> usize {
+        let (mut low, mut high, mut step) = (0, self.chunks.len(), 1);
+        while high > 0 {
+            let probe = high.saturating_sub(step);
+            if is_before(&self.chunks[probe]) {
+                low = probe + 1;
+                break;
+            }
+            high = probe;
+            step *= 2;
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(&self.chunks[middle]) { low = middle + 1 } else { high = middle }
+        }
+        low
     }
 }
