@@ -18,13 +18,13 @@ pub struct SessionId {
     /// The shard that owns the session for life.
     pub shard: u16,
     /// The unguessable part.
-    pub random: u128,
+    pub random: [u8; 16],
 }
 
 impl SessionId {
     /// The id of a new session of `shard`; `random` comes from the system's random source.
     pub fn from_random(shard: u16, random: [u8; 16]) -> Self {
-        Self { shard, random: u128::from_be_bytes(random) }
+        Self { shard, random }
     }
 
     /// Reads a field value; none where it cannot be an id that was issued here.
@@ -45,12 +45,18 @@ impl SessionId {
         (usize::from(self.shard) % shards) as u16
     }
 
+    /// Half of the random bits, as a key of tables that hold few of all possible sessions.
+    pub fn key(&self) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.random;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+
     /// The bytes behind the field value.
     pub(super) fn to_bytes(self) -> [u8; opaque::BYTES] {
         let mut bytes = [0; opaque::BYTES];
         let (shard, random) = bytes.split_at_mut(2);
         shard.copy_from_slice(&self.shard.to_be_bytes());
-        random.copy_from_slice(&self.random.to_be_bytes());
+        random.copy_from_slice(&self.random);
         bytes
     }
 
@@ -67,7 +73,7 @@ impl SessionId {
 /// which costs a comparison in tables that hold one shard's sessions anyway.
 impl Hash for SessionId {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.random as u64);
+        state.write_u64(self.key());
     }
 }
 

@@ -33,8 +33,6 @@ use super::writer::{End, Writer};
 enum Next {
     /// The next request.
     Go,
-    /// Close: the answer has been written, or nobody can read one.
-    Close,
     /// Write what is left, let the peer read it, and close.
     Linger,
     /// More of the request's head has to come.
@@ -45,6 +43,20 @@ enum Next {
     Move(u16),
     /// The response is a stream, whose head is written.
     Stream(Writer, Reuse),
+    /// There is nothing to do for now, or ever.
+    Leave(Leave),
+}
+
+/// How a connection stops working: for a while, or for good.
+enum Leave {
+    /// Between requests, for a while.
+    Idle,
+    /// Its stream is silent for a while.
+    Silent(Writer, Reuse),
+    /// Close: the answer has been written, or nobody can read one.
+    Close,
+    /// It belongs to another shard.
+    Move(u16),
     /// Its stream has been taken: close with a reset, then report.
     Fenced(Rc<Live>, u32, Rc<Reader>),
 }
@@ -78,16 +90,17 @@ enum Reuse {
 pub fn start(shard: &Rc<Shard>, arrived: Arrived) {
     let Arrived { socket, input, out, permit } = arrived;
     let Ok(stream) = Leashed::new(socket) else { return };
-    let handle = Rc::new(Handle::new(stream.leash(), out));
-    let key = shard.add_connection(Rc::clone(&handle));
+    let key = shard.key();
+    let handle = Rc::new(Handle::new(stream.leash(), key, out));
+    shard.add_connection(Rc::clone(&handle));
     let lost = Rc::clone(&handle);
-    let socket = Socket::new(shard, handle, key, stream);
+    let socket = Socket::new(shard, handle, stream);
     let conn = Conn { socket, input, output: Vec::new(), permit };
-    let (on_panic, shard) = (Rc::clone(shard), Rc::clone(shard));
-    task::spawn("connection", conn.serve(shard), move || {
+    let on_panic = Rc::clone(shard);
+    task::spawn("connection", conn.serve(), move || {
         on_panic.counters.panics.increment();
         on_panic.counters.connections_closed.increment();
-        on_panic.remove_connection(key);
+        on_panic.remove_connection(&lost);
         // Rare enough to ask every session.
         for live in on_panic.sessions() {
             live.handle_task_lost(&on_panic, &lost);
@@ -109,44 +122,56 @@ type HeadResult = Result<Request, HeadRefusal>;
 
 impl Conn {
     /// The connection's task. What it holds while nothing happens is memory of every idle client:
-    /// it waits for bytes in [`Conn::receive`] or for events in [`Conn::stream`]. A request whose
-    /// answer is there at once is served without a wait; whatever else waits does so in a box.
+    /// it works in a box, which goes before it waits for a request or an event that may be long in
+    /// coming.
     #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
-    fn serve(mut self, shard: Rc<Shard>) -> impl Future<Output = ()> {
+    fn serve(mut self) -> impl Future<Output = ()> {
         async move {
+            let mut next = Next::Go;
             loop {
-                let mut next = self.turn(&shard);
-                while let Next::Wait(waiting) = next {
-                    next = Box::pin(self.wait(&shard, waiting)).await;
-                }
-                let next = match next {
-                    Next::Receive => self.receive(&shard).await,
-                    Next::Stream(writer, reuse) => self.stream(&shard, writer, reuse).await,
-                    next => next,
-                };
-                match next {
-                    // Pipelined answers leave together, but not without a bound.
-                    Next::Go if self.output.len() >= WRITE_BYTES_MAX => {
-                        if Box::pin(self.flush()).await.is_err() {
-                            return self.close(&shard);
-                        }
+                next = match Box::pin(self.work(next)).await {
+                    Leave::Idle => match self.socket.readable().await {
+                        Ok(()) => self.wake_up(),
+                        Err(_) => return self.close(),
+                    },
+                    Leave::Silent(mut writer, reuse) => {
+                        writer.wait_while_silent(&self.socket).await;
+                        Next::Stream(writer, reuse)
                     }
-                    Next::Go | Next::Receive | Next::Wait(_) | Next::Stream(..) => {}
-                    Next::Close => return self.close(&shard),
-                    Next::Linger => {
-                        Box::pin(self.linger()).await;
-                        return self.close(&shard);
-                    }
-                    Next::Move(target) => {
-                        if Box::pin(self.flush()).await.is_err() {
-                            return self.close(&shard);
-                        }
-                        return self.hand_over(&shard, target);
-                    }
-                    Next::Fenced(live, stream, reader) => {
-                        return Box::pin(self.reset(&shard, &live, stream, &reader)).await;
+                    Leave::Close => return self.close(),
+                    Leave::Move(target) => return self.hand_over(target),
+                    Leave::Fenced(live, stream, reader) => {
+                        return Box::pin(self.reset(&live, stream, &reader)).await;
                     }
                 }
+            }
+        }
+    }
+
+    /// Serves what there is to serve. A request whose answer is there at once is served without a
+    /// wait; what takes longer than reading and writing waits in a box of its own.
+    async fn work(&mut self, mut next: Next) -> Leave {
+        let shard = Rc::clone(&self.socket.shard);
+        loop {
+            next = match next {
+                // Pipelined answers leave together, but not without a bound.
+                Next::Go if self.output.len() >= WRITE_BYTES_MAX => match self.flush().await {
+                    Ok(()) => self.turn(&shard),
+                    Err(_) => return Leave::Close,
+                },
+                Next::Go => self.turn(&shard),
+                Next::Receive => self.receive(&shard).await,
+                Next::Wait(waiting) => Box::pin(self.wait(&shard, waiting)).await,
+                Next::Stream(writer, reuse) => self.stream(&shard, writer, reuse).await,
+                Next::Move(target) => match self.flush().await {
+                    Ok(()) => return Leave::Move(target),
+                    Err(_) => return Leave::Close,
+                },
+                Next::Linger => {
+                    Box::pin(self.linger()).await;
+                    return Leave::Close;
+                }
+                Next::Leave(leave) => return leave,
             }
         }
     }
@@ -210,7 +235,7 @@ impl Conn {
         match what {
             What::Body(request) => match self.read_body(&frame).await {
                 Ok(body) => self.ask(shard, frame, request, body),
-                Err(BodyError::Gone) => Next::Close,
+                Err(BodyError::Gone) => Next::Leave(Leave::Close),
                 Err(BodyError::Refused(answer)) => {
                     answer.write(shard, &frame, true, &mut self.output);
                     shard.counters.refusal(answer.status.code());
@@ -238,27 +263,54 @@ impl Conn {
     /// Writes what waits, and reads more of the request head.
     async fn receive(&mut self, shard: &Rc<Shard>) -> Next {
         if self.flush().await.is_err() {
-            return Next::Close;
+            return Next::Leave(Leave::Close);
         }
-        let got = if self.input.is_empty() {
-            self.wait_for_request(shard).await
+        let receives = self.socket.handle.phase.get() == Phase::Receiving;
+        let got = if self.input.is_empty() && !receives {
+            if shard.draining.get() && !self.socket.handle.is_fresh() {
+                return Next::Leave(Leave::Close);
+            }
+            // The next request may follow soon: a parked read, which is one call less.
+            if self.input.capacity() == 0 {
+                self.input = shard.pool.take();
+            }
+            self.socket.phase(Phase::Hot, Some(HOT_TIME));
+            let read = self.socket.read_while_hot(&mut self.input).await;
+            self.socket.got_while_hot(read, &mut self.input)
         } else {
-            if self.socket.handle.phase.get() != Phase::Receiving {
+            if !receives {
                 let limit = shard.settings.limits.head_timeout;
                 self.socket.phase(Phase::Receiving, Some(limit));
             }
             self.socket.read(&mut self.input, READ_BYTES_MAX).await
         };
-        if got != Got::End {
-            return Next::Go;
+        match got {
+            Got::More => Next::Go,
+            Got::Cooled => self.cool_down(shard),
+            Got::End if self.socket.handle.expired.get() => {
+                let reason = "the request head did not come in time";
+                let code = codes::INVALID_REQUEST;
+                let answer = Answer::error(Status::RequestTimeout, None, code, reason);
+                self.give_up(shard, &answer)
+            }
+            Got::End => Next::Leave(Leave::Close),
         }
-        if self.socket.handle.expired.get() {
-            let reason = "the request head did not come in time";
-            let code = codes::INVALID_REQUEST;
-            let answer = Answer::error(Status::RequestTimeout, None, code, reason);
-            return self.give_up(shard, &answer);
-        }
-        Next::Close
+    }
+
+    /// No request has followed: the wait for it holds no buffer.
+    fn cool_down(&mut self, shard: &Rc<Shard>) -> Next {
+        shard.pool.give(std::mem::take(&mut self.input));
+        shard.pool.give(std::mem::take(&mut self.output));
+        self.socket.phase(Phase::Idle, Some(shard.settings.limits.keep_alive_timeout));
+        Next::Leave(Leave::Idle)
+    }
+
+    /// A request begins, or the end of the connection has come.
+    fn wake_up(&mut self) -> Next {
+        let shard = &self.socket.shard;
+        self.input = shard.pool.take();
+        self.socket.phase(Phase::Receiving, Some(shard.settings.limits.head_timeout));
+        Next::Receive
     }
 
     /// What the input begins with, if it is complete. A step of its own: the parsed head is large
@@ -268,32 +320,6 @@ impl Conn {
         let config = &shard.process.config;
         let request = Request::read(&head, config, &shard.process.origins);
         Ok(Some((Frame::of(&head, config), request)))
-    }
-
-    /// Between requests: a parked read while the next one may follow soon, then only a wait that
-    /// holds no buffer.
-    async fn wait_for_request(&mut self, shard: &Rc<Shard>) -> Got {
-        if shard.draining.get() && !self.socket.handle.is_fresh() {
-            return Got::End;
-        }
-        if self.input.capacity() == 0 {
-            self.input = shard.pool.take();
-        }
-        self.socket.phase(Phase::Hot, Some(HOT_TIME));
-        let read = self.socket.read_while_hot(&mut self.input).await;
-        match self.socket.got_while_hot(read, &mut self.input) {
-            Got::Cooled => {}
-            got => return got,
-        }
-        shard.pool.give(std::mem::take(&mut self.input));
-        shard.pool.give(std::mem::take(&mut self.output));
-        self.socket.phase(Phase::Idle, Some(shard.settings.limits.keep_alive_timeout));
-        if self.socket.readable().await.is_err() {
-            return Got::End;
-        }
-        self.input = shard.pool.take();
-        self.socket.phase(Phase::Receiving, Some(shard.settings.limits.head_timeout));
-        self.socket.read(&mut self.input, READ_BYTES_MAX).await
     }
 
     /// Answers what cannot be read any further, and closes.
@@ -492,9 +518,12 @@ impl Conn {
     /// Writes the stream until its response ends; afterwards the reader is gone, however it ended.
     async fn stream(&mut self, shard: &Rc<Shard>, mut writer: Writer, reuse: Reuse) -> Next {
         let end = writer.run(&mut self.socket, &mut self.output).await;
+        if end == End::Silent {
+            return Next::Leave(Leave::Silent(writer, reuse));
+        }
         let Writer { live, stream, reader, .. } = writer;
         if self.socket.handle.fenced.get() {
-            return Next::Fenced(live, stream, reader);
+            return Next::Leave(Leave::Fenced(live, stream, reader));
         }
         // A finished stream has no listener without a cursor, who alone goes by the last
         // acknowledgement: asking the kernel for it would be a system call for every answer.
@@ -510,7 +539,7 @@ impl Conn {
         match (end, reuse) {
             (End::Whole, Reuse::Yes) if !shard.draining.get() => Next::Go,
             (End::Whole | End::Planned, _) => Next::Linger,
-            (End::Broken, _) => {
+            (End::Broken | End::Silent, _) => {
                 self.output.clear();
                 Next::Linger
             }
@@ -580,16 +609,18 @@ impl Conn {
         }
     }
 
-    fn close(self, shard: &Rc<Shard>) {
-        shard.remove_connection(self.socket.key);
+    fn close(self) {
+        let shard = &self.socket.shard;
+        shard.remove_connection(&self.socket.handle);
         shard.counters.connections_closed.increment();
         shard.pool.give(self.input);
         shard.pool.give(self.output);
     }
 
     /// Moves to the shard that owns the session of the request in `input`.
-    fn hand_over(self, shard: &Rc<Shard>, target: u16) {
-        shard.remove_connection(self.socket.key);
+    fn hand_over(self, target: u16) {
+        let shard = Rc::clone(&self.socket.shard);
+        shard.remove_connection(&self.socket.handle);
         shard.counters.connections_handed_off.increment();
         let out = self.socket.handle.out.get();
         let socket = self.socket.into_stream().into_fd();
@@ -600,8 +631,9 @@ impl Conn {
 
     /// The fence: the acknowledged count is read for the last time, then the socket goes with a
     /// reset so that nothing that is still queued arrives, then the taker is told.
-    async fn reset(self, shard: &Rc<Shard>, live: &Rc<Live>, stream: u32, reader: &Reader) {
-        shard.remove_connection(self.socket.key);
+    async fn reset(self, live: &Rc<Live>, stream: u32, reader: &Reader) {
+        let shard = Rc::clone(&self.socket.shard);
+        shard.remove_connection(&self.socket.handle);
         shard.counters.connections_closed.increment();
         // Whatever wait was given up is out of the kernel after one turn of the ring.
         shard.yielder.yield_now().await;
@@ -612,7 +644,7 @@ impl Conn {
             tracing::debug!(%error, "a fenced socket could not be reset");
         }
         drop(socket);
-        live.remove_reader(shard, stream, reader, acked);
+        live.remove_reader(&shard, stream, reader, acked);
     }
 }
 
@@ -621,7 +653,7 @@ mod tests {
     use super::*;
 
     /// Bytes of what `make` returns.
-    fn size_of_future<A, B, F: Future>(_make: impl Fn(A, B) -> F) -> usize {
+    fn size_of_future<A, F: Future>(_make: impl Fn(A) -> F) -> usize {
         size_of::<F>()
     }
 
@@ -630,6 +662,6 @@ mod tests {
     #[test]
     fn the_task_of_a_connection_stays_lean() {
         let bytes = size_of_future(Conn::serve);
-        assert!(bytes <= 680, "the connection's future has {bytes} bytes");
+        assert!(bytes <= 304, "the connection's future has {bytes} bytes");
     }
 }

@@ -33,13 +33,12 @@ pub(super) type HotRead = BufResult<usize, SliceMut<Vec<u8>>>;
 pub(super) struct Socket {
     pub(super) shard: Rc<Shard>,
     pub(super) handle: Rc<Handle>,
-    pub(super) key: u64,
     stream: Leashed,
 }
 
 impl Socket {
-    pub(super) fn new(shard: &Rc<Shard>, handle: Rc<Handle>, key: u64, stream: Leashed) -> Self {
-        Self { shard: Rc::clone(shard), handle, key, stream }
+    pub(super) fn new(shard: &Rc<Shard>, handle: Rc<Handle>, stream: Leashed) -> Self {
+        Self { shard: Rc::clone(shard), handle, stream }
     }
 
     /// Sets what the deadline means and when it is.
@@ -47,7 +46,7 @@ impl Socket {
         self.handle.phase.set(phase);
         self.handle.expired.set(false);
         match after {
-            Some(after) => self.shard.set_deadline(self.key, &self.handle, after),
+            Some(after) => self.shard.set_deadline(&self.handle, after),
             None => self.handle.timer.clear(),
         }
     }
@@ -68,7 +67,7 @@ impl Socket {
     pub(super) fn read_while_hot(&mut self, input: &mut Vec<u8>) -> impl Future<Output = HotRead> {
         let canceller = Canceller::new();
         let handle = canceller.handle();
-        *self.handle.canceller.borrow_mut() = Some(canceller);
+        self.handle.canceller.set(Some(canceller));
         input.reserve(READ_BYTES_MAX);
         let (start, end) = (input.len(), input.len() + READ_BYTES_MAX);
         self.stream.cancelable_read(std::mem::take(input).slice_mut(start..end), handle)
@@ -76,7 +75,7 @@ impl Socket {
 
     /// The end of [`Socket::read_while_hot`].
     pub(super) fn got_while_hot(&mut self, read: HotRead, input: &mut Vec<u8>) -> Got {
-        self.handle.canceller.borrow_mut().take();
+        self.handle.canceller.take();
         *input = read.1.into_inner();
         match read.0 {
             Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => Got::Cooled,

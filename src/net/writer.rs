@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::http::chunked;
 use crate::http::sse;
-use crate::limits::WRITE_BYTES_MAX;
+use crate::limits::{HOT_TIME, WRITE_BYTES_MAX};
 use crate::session::{RETRY_MS, Session, Step};
 use crate::shard::live::{Live, Reader};
 use crate::shard::timer::pause;
@@ -31,6 +31,8 @@ pub(super) enum End {
     Planned,
     /// It broke, or lost its stream.
     Broken,
+    /// It has not: there has been nothing to send for a while.
+    Silent,
 }
 
 /// A response that carries a stream.
@@ -44,6 +46,8 @@ pub(super) struct Writer {
     chunked: bool,
     /// Whether the peer's end is watched for; not while it has sent the next request already.
     watch: bool,
+    /// The peer is gone, or the stream belongs to another connection.
+    over: bool,
 }
 
 impl Writer {
@@ -57,19 +61,29 @@ impl Writer {
         chunked: bool,
     ) -> Self {
         let reader = live.add_reader(stream, handle, attached.generation);
-        let writer = Self { live, stream, reader, chunked, watch: true };
+        let writer = Self { live, stream, reader, chunked, watch: true, over: false };
         let live = &writer.live;
         writer.chunk(output, |out, _| live.look(|session| session.prologue(stream, attached, out)));
         writer
     }
 
-    /// Writes until the response ends; then the reader still has to be removed.
+    /// Writes until the response ends or falls silent. At its end the reader still has to be
+    /// removed; from its silence it goes on after [`Writer::wait_while_silent`].
     pub(super) async fn run(&mut self, socket: &mut Socket, output: &mut Vec<u8>) -> End {
         if !self.live.look(|session| session.may_open(self.stream)) && !self.wait_until_open().await
         {
             return End::Broken;
         }
         loop {
+            if self.over {
+                return End::Broken;
+            }
+            if output.capacity() == 0 {
+                *output = socket.shard.pool.take();
+            }
+            if socket.handle.expired.replace(false) {
+                self.chunk(output, |out, _| sse::comment(out, b""));
+            }
             let step = self.fill(output);
             let wrote = !output.is_empty();
             if wrote {
@@ -91,13 +105,11 @@ impl Writer {
                 Step::Wait => {
                     // No buffer is held meanwhile.
                     socket.shard.pool.give(std::mem::take(output));
-                    if !self.wait(socket).await {
-                        return End::Broken;
-                    }
-                    *output = socket.shard.pool.take();
-                    if socket.handle.expired.replace(false) {
+                    let silence = socket.shard.settings.limits.sse_keep_alive;
+                    self.wait(socket, silence.min(HOT_TIME)).await;
+                    if silence > HOT_TIME && socket.handle.expired.replace(false) {
                         self.live.rest();
-                        self.chunk(output, |out, _| sse::comment(out, b""));
+                        return End::Silent;
                     }
                 }
                 Step::Load => {
@@ -170,28 +182,42 @@ impl Writer {
         output.extend_from_slice(chunked::TAIL);
     }
 
-    /// Waits for something to send, for the keep-alive, or for the peer's end; false: it is over.
-    async fn wait(&mut self, socket: &Socket) -> bool {
-        let handle = &*socket.handle;
-        socket.phase(Phase::Streaming, Some(socket.shard.settings.limits.sse_keep_alive));
-        if self.watch {
-            let mut readable = pin!(socket.readable());
-            if handle.signal.or(readable.as_mut()).await.is_none() {
-                if handle.fenced.get() {
-                    // The shutdown has ended it; nothing may be in flight when the socket closes.
-                    let _ = readable.await;
+    /// Waits through a silence up to the next keep-alive. Whatever ends it, [`Writer::run`] finds
+    /// out.
+    pub(super) fn wait_while_silent<'a>(
+        &'a mut self,
+        socket: &'a Socket,
+    ) -> impl Future<Output = ()> + 'a {
+        let silence = socket.shard.settings.limits.sse_keep_alive;
+        self.wait(socket, silence.saturating_sub(HOT_TIME))
+    }
+
+    /// Waits for something to send, for `time` to pass, or for the peer's end.
+    /// An `async fn` would hold its arguments twice.
+    fn wait<'a>(&'a mut self, socket: &'a Socket, time: Duration) -> impl Future<Output = ()> + 'a {
+        socket.phase(Phase::Streaming, Some(time));
+        async move {
+            let handle = &*socket.handle;
+            if self.watch {
+                let mut readable = pin!(socket.readable());
+                if handle.signal.or(readable.as_mut()).await.is_none() {
+                    if handle.fenced.get() {
+                        // The shutdown has ended it; nothing may be in flight when the socket
+                        // closes.
+                        let _ = readable.await;
+                    }
+                } else {
+                    match socket.peek() {
+                        Ok(Peek::Empty) => {}
+                        Ok(Peek::Data) => self.watch = false,
+                        Ok(Peek::Eof) | Err(_) => self.over = true,
+                    }
                 }
             } else {
-                match socket.peek() {
-                    Ok(Peek::Empty) => {}
-                    Ok(Peek::Data) => self.watch = false,
-                    Ok(Peek::Eof) | Err(_) => return false,
-                }
+                handle.signal.raised().await;
             }
-        } else {
-            handle.signal.raised().await;
+            handle.signal.take();
+            self.over |= handle.fenced.get();
         }
-        handle.signal.take();
-        !handle.fenced.get()
     }
 }

@@ -135,7 +135,8 @@ pub struct Session {
     initialized: bool,
     streams: Streams,
     /// Streams of which somebody waits for a receipt.
-    receipts: BTreeSet<u32>,
+    #[expect(clippy::box_collection, reason = "an empty one would be 24 bytes of every session")]
+    receipts: Option<Box<BTreeSet<u32>>>,
     calls: Calls,
     effects: VecDeque<Effect>,
     used: Instant,
@@ -171,7 +172,7 @@ impl Session {
             revision_name: Box::default(),
             initialized: false,
             streams: Streams::new(),
-            receipts: BTreeSet::new(),
+            receipts: None,
             effects: VecDeque::new(),
             used: now,
             timeout,
@@ -513,13 +514,13 @@ impl Session {
     ) {
         if let Some(entry) = self.streams.get_mut(stream) {
             entry.stream.tell(ticket, number, stage, deadline);
-            self.receipts.insert(stream);
+            self.receipts.get_or_insert_default().insert(stream);
         }
     }
 
     /// Whether somebody waits for a receipt of this stream.
     pub fn has_receipts(&self, stream: u32) -> bool {
-        self.receipts.contains(&stream)
+        self.receipts.as_ref().is_some_and(|streams| streams.contains(&stream))
     }
 
     /// The next push that has come as far as was asked, or never will.
@@ -527,8 +528,8 @@ impl Session {
         if let Some(told) = self.streams.poll_told() {
             return Some(told);
         }
-        let streams = &mut self.streams;
-        let mut told = self.receipts.iter().filter_map(|&number| {
+        let (streams, receipts) = (&mut self.streams, self.receipts.as_ref()?);
+        let mut told = receipts.iter().filter_map(|&number| {
             streams.get_mut(number).and_then(|entry| entry.stream.poll_told())
         });
         told.next()
@@ -536,12 +537,13 @@ impl Session {
 
     /// Time has passed for those who wait for a receipt.
     pub fn handle_receipt_timeouts(&mut self, now: Instant) {
-        let streams = &mut self.streams;
-        self.receipts.retain(|&number| {
+        let (streams, Some(receipts)) = (&mut self.streams, &mut self.receipts) else { return };
+        receipts.retain(|&number| {
             let Some(entry) = streams.get_mut(number) else { return false };
             entry.stream.handle_timeout(now);
             entry.stream.has_receipts()
         });
+        self.receipts.take_if(|receipts| receipts.is_empty());
     }
 }
 

@@ -44,6 +44,9 @@ pub struct Entry {
     reattached_at: Option<Instant>,
 }
 
+// Every session has one for its standalone stream, every answer that is kept another.
+const _: () = assert!(size_of::<Entry>() <= 304);
+
 impl Entry {
     fn new(token: Token, scope: Box<[u8]>, ids: Box<[Box<str>]>, stream: Stream) -> Self {
         Self {
@@ -90,14 +93,33 @@ impl Tombstone {
     }
 }
 
-/// The streams of one session.
-pub(super) struct Streams {
-    map: Table<u32, Box<Entry>>,
+/// What there is of streams that are over.
+#[derive(Default)]
+struct Past {
     /// Finished streams in the order of their ends.
     finished: VecDeque<(Instant, u32)>,
     tombstones: VecDeque<Tombstone>,
     /// What waited for a receipt of a stream that is gone.
     told: VecDeque<(Ticket, Outcome)>,
+}
+
+impl Past {
+    fn is_empty(&self) -> bool {
+        self.finished.is_empty() && self.tombstones.is_empty() && self.told.is_empty()
+    }
+
+    fn rest(&mut self) {
+        self.finished.shrink_to_fit();
+        self.tombstones.shrink_to_fit();
+        self.told.shrink_to_fit();
+    }
+}
+
+/// The streams of one session.
+pub(super) struct Streams {
+    map: Table<u32, Box<Entry>>,
+    /// Made when a stream ends, and gone while none has and the session rests.
+    past: Option<Box<Past>>,
     bytes: u64,
     next: u32,
     done: Done,
@@ -109,9 +131,7 @@ impl Streams {
     pub(super) fn new() -> Self {
         Self {
             map: Table::default(),
-            finished: VecDeque::new(),
-            tombstones: VecDeque::new(),
-            told: VecDeque::new(),
+            past: None,
             bytes: 0,
             next: STANDALONE,
             done: Done::default(),
@@ -155,7 +175,20 @@ impl Streams {
     }
 
     pub(super) fn tombstone(&self, number: u32) -> Option<&Tombstone> {
-        self.tombstones.iter().find(|tombstone| tombstone.number == number)
+        self.tombstones().find(|tombstone| tombstone.number == number)
+    }
+
+    fn tombstones(&self) -> impl Iterator<Item = &Tombstone> {
+        self.past.iter().flat_map(|past| &past.tombstones)
+    }
+
+    fn past(&mut self) -> &mut Past {
+        self.past.get_or_insert_default()
+    }
+
+    /// Streams that are finished and kept.
+    fn finished(&self) -> usize {
+        self.past.as_ref().map_or(0, |past| past.finished.len())
     }
 
     pub(super) fn numbers(&self) -> Vec<u32> {
@@ -165,9 +198,9 @@ impl Streams {
     /// Gives back the room of what is gone.
     pub(super) fn rest(&mut self) {
         self.map.shrink_to_fit();
-        self.finished.shrink_to_fit();
-        self.tombstones.shrink_to_fit();
-        self.told.shrink_to_fit();
+        if self.past.take_if(|past| past.is_empty()).is_none() {
+            self.past.iter_mut().for_each(|past| past.rest());
+        }
     }
 
     /// What was done since this was asked last.
@@ -177,7 +210,7 @@ impl Streams {
 
     /// The next push whose stream is gone.
     pub(super) fn poll_told(&mut self) -> Option<(Ticket, Outcome)> {
-        self.told.pop_front()
+        self.past.as_mut()?.told.pop_front()
     }
 
     /// Forgets a stream that nobody has heard of: its reply became JSON.
@@ -198,7 +231,7 @@ impl Streams {
     /// As [`Streams::bytes`], counted anew.
     pub(super) fn recount(&self) -> u64 {
         let streams: u64 = self.map.iter().map(|(_, entry)| entry.bytes()).sum();
-        streams + self.tombstones.iter().map(Tombstone::bytes).sum::<u64>()
+        streams + self.tombstones().map(Tombstone::bytes).sum::<u64>()
     }
 
     /// An answer became an error because there was no room to keep it.
@@ -284,7 +317,7 @@ impl Streams {
             if let Some(book) = self.book.as_ref().filter(|_| cut_short) {
                 book.finish(number, &mut entry.stream);
             }
-            self.finished.push_back((now, number));
+            self.past().finished.push_back((now, number));
             self.done.streams_finished += 1;
         }
     }
@@ -301,7 +334,7 @@ impl Streams {
     /// Whether a stream or the session, which holds `held` bytes besides, has more than it may.
     pub(super) fn over_budget(&self, number: u32, held: u64, limits: &Limits) -> bool {
         self.bytes + held > limits.session_bytes
-            || self.finished.len() > FINISHED_STREAMS_MAX
+            || self.finished() > FINISHED_STREAMS_MAX
             || self.get(number).is_some_and(|entry| {
                 entry.stream.bytes() > limits.stream_bytes
                     || entry.stream.over_budget(&self.keep(number, limits))
@@ -322,7 +355,7 @@ impl Streams {
             self.spill(number, relieved(limits.stream_bytes));
         }
         self.relieve_stream(now, number, &self.keep(number, limits), effects);
-        self.bury(|streams, _| streams.finished.len() > FINISHED_STREAMS_MAX);
+        self.bury(|streams, _| streams.finished() > FINISHED_STREAMS_MAX);
         if self.bytes + held > limits.session_bytes {
             self.done.reliefs += 1;
             let most = relieved(limits.session_bytes).saturating_sub(held);
@@ -385,7 +418,7 @@ impl Streams {
     }
 
     fn drop_tombstone(&mut self) -> bool {
-        let dropped = self.tombstones.pop_front();
+        let dropped = self.past.as_mut().and_then(|past| past.tombstones.pop_front());
         self.bytes -= dropped.as_ref().map_or(0, Tombstone::bytes);
         dropped.is_some()
     }
@@ -400,7 +433,8 @@ impl Streams {
     pub(super) fn expires(&self, retention: Duration) -> Option<Instant> {
         // One that is being read stays; its end looks again.
         let free = |number| self.get(number).is_some_and(|entry| entry.stream.holder().is_none());
-        let finished = self.finished.iter().find(|&&(_, number)| free(number)).map(|(at, _)| *at);
+        let mut finished = self.past.iter().flat_map(|past| &past.finished);
+        let finished = finished.find(|&&(_, number)| free(number)).map(|(at, _)| *at);
         let standalone = self.get(STANDALONE).and_then(|entry| {
             let held = entry.stream.attached().is_some();
             entry.stream.oldest().filter(|_| !held)
@@ -424,11 +458,11 @@ impl Streams {
     /// read is passed over.
     fn bury(&mut self, due: impl Fn(&Self, Instant) -> bool) {
         let mut held = Vec::new();
-        while let Some(&(at, number)) = self.finished.front() {
+        while let Some(&(at, number)) = self.past.as_ref().and_then(|past| past.finished.front()) {
             if !due(self, at) {
                 break;
             }
-            self.finished.pop_front();
+            self.past().finished.pop_front();
             let Some(mut entry) = self.map.remove(number) else { continue };
             if entry.stream.holder().is_some() {
                 self.map.insert(number, entry);
@@ -436,12 +470,12 @@ impl Streams {
                 continue;
             }
             self.bytes -= entry.bytes();
-            if self.tombstones.len() == TOMBSTONES_MAX {
+            if self.past().tombstones.len() == TOMBSTONES_MAX {
                 self.drop_tombstone();
             }
             entry.stream.handle_trimmed_whole();
             while let Some(told) = entry.stream.poll_told() {
-                self.told.push_back(told);
+                self.past().told.push_back(told);
             }
             let tail = entry.stream.tail();
             if let Some(book) = &self.book {
@@ -449,10 +483,10 @@ impl Streams {
             }
             let tombstone = Tombstone { number, tail, ids: entry.ids };
             self.bytes += tombstone.bytes();
-            self.tombstones.push_back(tombstone);
+            self.past().tombstones.push_back(tombstone);
         }
         for entry in held.into_iter().rev() {
-            self.finished.push_front(entry);
+            self.past().finished.push_front(entry);
         }
     }
 

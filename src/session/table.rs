@@ -28,10 +28,6 @@ impl Hasher for IdHasher {
         // Fibonacci hashing: the table takes its bits from both ends of the word.
         self.0 = (self.0.rotate_left(5) ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
-
-    fn write_u128(&mut self, key: u128) {
-        self.write_u64(key as u64 ^ (key >> 64) as u64);
-    }
 }
 
 /// A map for keys that are given out in ascending order: sorted, in one allocation that one entry

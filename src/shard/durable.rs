@@ -19,7 +19,8 @@ use crate::upstream::in_process::InProcess;
 use crate::upstream::piped::Piped;
 
 use super::live::Live;
-use super::{Shard, TimerKey, task};
+use super::timer::Owner;
+use super::{Shard, task};
 
 /// How often a shard looks whether a segment has to go.
 const RETIRE_INTERVAL: Duration = Duration::from_secs(5);
@@ -107,6 +108,10 @@ impl Shard {
             let Some((session, told)) = Session::restore(recovered, settings, now) else {
                 continue;
             };
+            if !self.has_place(&session.id()) {
+                warn!(session = %session.id().short(), "a session is lost: its key is taken");
+                continue;
+            }
             let behind = match &self.process.config.upstream {
                 UpstreamConfig::Builtin => {
                     Behind::InProcess(Box::new(InProcess::restored(now, &told)))
@@ -131,7 +136,7 @@ impl Shard {
 
     /// Looks for segments that have to go, now and from time to time.
     pub(super) fn retire_segments(self: &Rc<Self>) {
-        self.insert_timer(Instant::now() + RETIRE_INTERVAL, TimerKey::Retire);
+        self.insert_timer(Instant::now() + RETIRE_INTERVAL, Owner::Retire.into());
         self.retire_soon();
     }
 

@@ -27,8 +27,8 @@ use super::budget::{Budget, Charge, Of};
 use super::room::{Room, Wait};
 use super::signal::Signal;
 use super::state::Work;
-use super::timer::Timer;
-use super::{Shard, TimerKey, task};
+use super::timer::{Owner, Timer};
+use super::{Shard, task};
 
 /// How often acknowledgements are read while somebody waits for them.
 const SWEEP: Duration = Duration::from_millis(20);
@@ -83,6 +83,9 @@ pub struct Live {
     /// Its short id, for log lines.
     pub short: ShortId,
 }
+
+// With its counts, 512 bytes of every session.
+const _: () = assert!(size_of::<Live>() <= 496);
 
 impl Live {
     /// A session with what stands behind it; nothing has happened yet.
@@ -251,7 +254,7 @@ impl Live {
 
     fn sweep_later(&self, shard: &Shard) {
         if let Some(at) = self.busy().sweep_timer.set(Instant::now() + SWEEP) {
-            shard.insert_timer(at, TimerKey::Sweep(self.key));
+            shard.insert_timer(at, Owner::Sweep(self.key).into());
         }
     }
 
@@ -511,7 +514,7 @@ impl Live {
         shard.write_log();
         let timeout = self.session.borrow().timeout();
         if let Some(at) = self.timer.set(timeout) {
-            shard.insert_timer(at, TimerKey::Session(self.key));
+            shard.insert_timer(at, Owner::Session(self.key).into());
         }
     }
 
@@ -621,7 +624,7 @@ impl Live {
             Some(at) if at <= now => self.make_runnable(shard),
             Some(at) => {
                 if let Some(at) = self.busy().run_timer.set(at) {
-                    shard.insert_timer(at, TimerKey::Run(self.key));
+                    shard.insert_timer(at, Owner::Run(self.key).into());
                 }
             }
             None => {}

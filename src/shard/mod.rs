@@ -25,7 +25,7 @@ pub mod task;
 pub mod timer;
 pub mod wheel;
 
-pub use self::state::{Process, Shard, TimerKey};
+pub use self::state::{Process, Shard};
 
 /// Runs a future on a runtime like a shard's.
 #[cfg(test)]

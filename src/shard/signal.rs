@@ -51,16 +51,15 @@ impl Signal {
     }
 
     /// Waits until it is raised and leaves it so: for an end that many wait for.
-    pub async fn raised(&self) {
-        std::future::poll_fn(|context| self.poll(context)).await;
+    pub fn raised(&self) -> impl Future<Output = ()> {
+        std::future::poll_fn(|context| self.poll(context))
     }
 
     /// Waits until it is raised or `other` is ready; the signal wins, and is left raised.
-    pub async fn or<F: Future>(&self, mut other: Pin<&mut F>) -> Option<F::Output> {
-        std::future::poll_fn(|context| match self.poll(context) {
+    pub fn or<F: Future>(&self, mut other: Pin<&mut F>) -> impl Future<Output = Option<F::Output>> {
+        std::future::poll_fn(move |context| match self.poll(context) {
             Poll::Ready(()) => Poll::Ready(None),
             Poll::Pending => other.as_mut().poll(context).map(Some),
         })
-        .await
     }
 }

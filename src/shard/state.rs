@@ -36,7 +36,7 @@ use super::mailbox::Mailbox;
 use super::pool::Pool;
 use super::producers::Producers;
 use super::signal::Signal;
-use super::timer::{Fired, Timer};
+use super::timer::{Fired, KEY_BITS, Owner, Timer, TimerKey};
 use super::wheel::Wheel;
 use super::{child_link, task};
 
@@ -92,23 +92,6 @@ impl Process {
     }
 }
 
-/// What a deadline in the wheel belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimerKey {
-    /// A connection.
-    Connection(u64),
-    /// A session: something of it times out.
-    Session(u64),
-    /// A session: its built-in server has something to do.
-    Run(u64),
-    /// A session: acknowledgements are waited for.
-    Sweep(u64),
-    /// No session has ended for a while: their memory can go back to the system.
-    GiveBack,
-    /// A segment of the log may have to go.
-    Retire,
-}
-
 /// Work that waits for its slice.
 pub enum Work {
     /// A session's built-in server has something to produce.
@@ -117,6 +100,11 @@ pub enum Work {
     Producer(u64),
     /// More is held than the shard's part of the process's budget.
     Relief,
+}
+
+/// The shard's key for the session of this id: a part of what is random in it.
+fn key_of(id: &SessionId) -> u64 {
+    id.key() >> (u64::BITS - KEY_BITS)
 }
 
 type ById<T> = RefCell<HashMap<u64, Rc<T>, BuildHasherDefault<IdHasher>>>;
@@ -135,9 +123,7 @@ pub struct Shard {
     pub pool: Pool,
     /// Its way to yield.
     pub yielder: Yielder,
-    sessions: RefCell<HashMap<u128, Rc<Live>, BuildHasherDefault<IdHasher>>>,
-    /// Sessions by a key of the shard's own, for the wheel.
-    by_key: ById<Live>,
+    sessions: ById<Live>,
     connections: ById<Handle>,
     next_key: Cell<u64>,
     wheel: RefCell<Wheel<TimerKey>>,
@@ -197,7 +183,6 @@ impl Shard {
             pool: Pool::new(POOLED_BUFFERS),
             yielder: Yielder::new()?,
             sessions: RefCell::default(),
-            by_key: RefCell::default(),
             connections: RefCell::default(),
             next_key: Cell::new(1),
             wheel: RefCell::new(Wheel::new(now)),
@@ -250,16 +235,14 @@ impl Shard {
 
 /// Connections.
 impl Shard {
-    /// Registers a connection; returns its key.
-    pub fn add_connection(&self, handle: Rc<Handle>) -> u64 {
-        let key = self.key();
-        self.connections.borrow_mut().insert(key, handle);
-        key
+    /// Registers a connection.
+    pub fn add_connection(&self, handle: Rc<Handle>) {
+        self.connections.borrow_mut().insert(handle.key, handle);
     }
 
     /// A connection is closed or moves away.
-    pub fn remove_connection(&self, key: u64) {
-        self.connections.borrow_mut().remove(&key);
+    pub fn remove_connection(&self, handle: &Handle) {
+        self.connections.borrow_mut().remove(&handle.key);
     }
 
     /// Connections of this shard.
@@ -268,9 +251,9 @@ impl Shard {
     }
 
     /// Sets a connection's deadline.
-    pub fn set_deadline(&self, key: u64, handle: &Handle, after: Duration) {
+    pub fn set_deadline(&self, handle: &Handle, after: Duration) {
         if let Some(at) = handle.timer.set(Instant::now() + after) {
-            self.insert_timer(at, TimerKey::Connection(key));
+            self.insert_timer(at, Owner::Connection(handle.key).into());
         }
     }
 }
@@ -279,8 +262,9 @@ impl Shard {
 impl Shard {
     /// The session with this id.
     pub fn session(&self, id: &SessionId) -> Option<Rc<Live>> {
-        let live = self.sessions.borrow().get(&id.random).cloned();
-        // The shard that the id names is part of it, though another one may own the session now.
+        let live = self.sessions.borrow().get(&key_of(id)).cloned();
+        // The key is a part of the id. The shard that it names is another part, though this one
+        // may own the session now.
         live.filter(|live| live.look(|session| session.id() == *id))
     }
 
@@ -294,9 +278,7 @@ impl Shard {
             return None;
         }
         let now = Instant::now();
-        let mut random = [0; 16];
-        self.random.borrow_mut().fill(&mut random);
-        let id = SessionId::from_random(self.index, random);
+        let id = self.new_id();
         let settings = Rc::clone(&self.settings);
         let session = match http_sse {
             None => Session::new(id, settings, now),
@@ -313,12 +295,29 @@ impl Shard {
         Some(self.register(session, behind))
     }
 
+    fn new_id(&self) -> SessionId {
+        loop {
+            let mut random = [0; 16];
+            self.random.borrow_mut().fill(&mut random);
+            let id = SessionId::from_random(self.index, random);
+            if self.has_place(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// Whether a session of this id can be added: no other one has the same key, which among 61
+    /// random bits is next to impossible.
+    pub(super) fn has_place(&self, id: &SessionId) -> bool {
+        !self.sessions.borrow().contains_key(&key_of(id))
+    }
+
     /// A session belongs to this shard from now on; the process has counted it.
     pub(super) fn register(&self, session: Session, behind: Behind) -> Rc<Live> {
-        let (key, id) = (self.key(), session.id());
+        let key = key_of(&session.id());
         let live = Rc::new(Live::new(session, behind, key, &self.budget));
-        self.sessions.borrow_mut().insert(id.random, Rc::clone(&live));
-        self.by_key.borrow_mut().insert(key, Rc::clone(&live));
+        let before = self.sessions.borrow_mut().insert(key, Rc::clone(&live));
+        assert!(before.is_none(), "a session is added where there is a place for it");
         self.keep_slot(&live);
         live
     }
@@ -326,10 +325,8 @@ impl Shard {
     /// The session is over; false where it was already. What it holds goes with its last
     /// connection.
     pub fn remove_session(&self, live: &Rc<Live>) -> bool {
-        let id = live.look(|session| session.id().random);
-        self.by_key.borrow_mut().remove(&live.key);
         self.forget_slot(live);
-        if self.sessions.borrow_mut().remove(&id).is_none() {
+        if self.sessions.borrow_mut().remove(&live.key).is_none() {
             return false;
         }
         let mut ended = self.ended.borrow_mut();
@@ -339,7 +336,7 @@ impl Shard {
         self.counters.sessions_ended.increment();
         self.process.sessions.fetch_sub(1, Ordering::Relaxed);
         if let Some(at) = self.give_back.set(Instant::now() + GIVE_BACK_AFTER) {
-            self.insert_timer(at, TimerKey::GiveBack);
+            self.insert_timer(at, Owner::GiveBack.into());
         }
         true
     }
@@ -457,46 +454,61 @@ impl Shard {
         let mut fired = Vec::new();
         self.wheel.borrow_mut().expire(now, &mut |key| fired.push(key));
         for key in fired {
-            match key {
-                TimerKey::Connection(number) => {
+            match key.owner() {
+                Owner::Connection(number) => {
                     let handle = self.connections.borrow().get(&number).cloned();
-                    let Some(handle) = handle else { continue };
-                    match handle.timer.fire(now) {
-                        Fired::Due => handle.handle_expired(),
-                        Fired::Again(at) => self.insert_timer(at, key),
-                        Fired::Stale => {}
+                    if let Some(handle) = handle
+                        && self.fire(now, key, &handle.timer)
+                    {
+                        handle.handle_expired();
                     }
                 }
-                TimerKey::Session(number) | TimerKey::Run(number) | TimerKey::Sweep(number) => {
-                    let live = self.by_key.borrow().get(&number).cloned();
-                    if let Some(live) = live {
-                        self.expire_session(now, key, &live);
+                Owner::Session(number) => {
+                    if let Some(live) = self.live(number)
+                        && self.fire(now, key, &live.timer)
+                    {
+                        live.with_contained(self, |session, behind, now| {
+                            session.handle_timeout(now, behind);
+                        });
                     }
                 }
-                TimerKey::Retire => self.retire_segments(),
-                TimerKey::GiveBack => match self.give_back.fire(now) {
-                    Fired::Due => memory::give_back(),
-                    Fired::Again(at) => self.insert_timer(at, key),
-                    Fired::Stale => {}
-                },
+                Owner::Run(number) => {
+                    if let Some(live) = self.live(number)
+                        && self.fire(now, key, &live.busy().run_timer)
+                    {
+                        live.make_runnable(self);
+                    }
+                }
+                Owner::Sweep(number) => {
+                    if let Some(live) = self.live(number)
+                        && self.fire(now, key, &live.busy().sweep_timer)
+                    {
+                        live.sweep(self);
+                    }
+                }
+                Owner::Retire => self.retire_segments(),
+                Owner::GiveBack => {
+                    if self.fire(now, key, &self.give_back) {
+                        memory::give_back();
+                    }
+                }
             }
         }
     }
 
-    fn expire_session(self: &Rc<Self>, now: Instant, key: TimerKey, live: &Rc<Live>) {
-        let timer = match key {
-            TimerKey::Run(_) => &live.busy().run_timer,
-            TimerKey::Sweep(_) => &live.busy().sweep_timer,
-            _ => &live.timer,
-        };
-        match (timer.fire(now), key) {
-            (Fired::Due, TimerKey::Run(_)) => live.make_runnable(self),
-            (Fired::Due, TimerKey::Sweep(_)) => live.sweep(self),
-            (Fired::Due, _) => live.with_contained(self, |session, behind, now| {
-                session.handle_timeout(now, behind);
-            }),
-            (Fired::Again(at), _) => self.insert_timer(at, key),
-            (Fired::Stale, _) => {}
+    fn live(&self, key: u64) -> Option<Rc<Live>> {
+        self.sessions.borrow().get(&key).cloned()
+    }
+
+    /// Whether the deadline of `timer`, of which an entry has fired, has passed.
+    fn fire(&self, now: Instant, key: TimerKey, timer: &Timer) -> bool {
+        match timer.fire(now) {
+            Fired::Due => true,
+            Fired::Again(at) => {
+                self.insert_timer(at, key);
+                false
+            }
+            Fired::Stale => false,
         }
     }
 

@@ -23,6 +23,60 @@ pub struct Timer {
     armed: Cell<Option<Instant>>,
 }
 
+/// What a deadline in the wheel belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A connection.
+    Connection(u64),
+    /// A session: something of it times out.
+    Session(u64),
+    /// A session: its built-in server has something to do.
+    Run(u64),
+    /// A session: acknowledgements are waited for.
+    Sweep(u64),
+    /// No session has ended for a while: their memory can go back to the system.
+    GiveBack,
+    /// A segment of the log may have to go.
+    Retire,
+}
+
+/// Bits of the keys of connections and sessions.
+pub const KEY_BITS: u32 = 61;
+
+/// An [`Owner`] in 8 bytes: every session and every connection has one in the wheel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerKey(u64);
+
+impl From<Owner> for TimerKey {
+    fn from(owner: Owner) -> Self {
+        let (kind, key) = match owner {
+            Owner::Connection(key) => (0, key),
+            Owner::Session(key) => (1, key),
+            Owner::Run(key) => (2, key),
+            Owner::Sweep(key) => (3, key),
+            Owner::GiveBack => (4, 0),
+            Owner::Retire => (5, 0),
+        };
+        assert!(key >> KEY_BITS == 0, "a key has {KEY_BITS} bits");
+        Self(kind << KEY_BITS | key)
+    }
+}
+
+impl TimerKey {
+    /// What it stands for.
+    pub fn owner(self) -> Owner {
+        let key = self.0 & ((1 << KEY_BITS) - 1);
+        match self.0 >> KEY_BITS {
+            0 => Owner::Connection(key),
+            1 => Owner::Session(key),
+            2 => Owner::Run(key),
+            3 => Owner::Sweep(key),
+            4 => Owner::GiveBack,
+            _ => Owner::Retire,
+        }
+    }
+}
+
 /// What a fired entry means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fired {
@@ -74,6 +128,22 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_deadline_belongs_to_is_read_back() {
+        let key = (1 << KEY_BITS) - 1;
+        let owners = [
+            Owner::Connection(key),
+            Owner::Session(0),
+            Owner::Run(key),
+            Owner::Sweep(7),
+            Owner::GiveBack,
+            Owner::Retire,
+        ];
+        for owner in owners {
+            assert_eq!(TimerKey::from(owner).owner(), owner);
+        }
+    }
 
     #[test]
     fn a_deadline_that_moves_later_costs_no_entry() {

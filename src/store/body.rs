@@ -120,7 +120,7 @@ impl SessionBody {
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.id.shard.to_be_bytes());
-        out.extend_from_slice(&self.id.random.to_be_bytes());
+        out.extend_from_slice(&self.id.random);
         out.push(self.transport as u8);
         out.extend_from_slice(&self.principal.to_le_bytes());
         out.extend_from_slice(&self.next_stream.to_le_bytes());

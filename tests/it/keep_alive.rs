@@ -1,9 +1,11 @@
 //! `docs/wire.md`, "Streams": comments keep a silent stream alive, and count for nothing.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::client::{Connection, NEWEST, Session};
-use crate::server::Server;
+use crate::server::{Server, eventually};
 
 const FLAGS: [&str; 2] = ["--sse-keep-alive", "200ms"];
 
@@ -46,4 +48,30 @@ fn a_busy_stream_needs_no_comments() {
     assert_eq!(call.head().status, 200);
     assert_eq!(call.events().len(), 22);
     assert!(!call.stream_text().contains("\n:"), "{}", call.stream_text());
+}
+
+/// A connection that has been silent for a second rests: it still carries keep-alives, each in its
+/// time, and messages, and notices its peer's end and another listener.
+#[test]
+fn a_stream_that_has_rested_goes_on() {
+    let server = Server::start(&["--sse-keep-alive", "1500ms"]);
+    let session = Session::start(&server, NEWEST);
+    let before = server.descriptors();
+    let mut listener = session.listen();
+    listener.event().expect("the priming event");
+    let since = Instant::now();
+    assert_comments(&mut listener, 2);
+    let silence = since.elapsed();
+    assert!((2_500..4_500).contains(&silence.as_millis()), "two keep-alives took {silence:?}");
+    std::thread::sleep(Duration::from_millis(1200));
+    session.call("1", "standalone", &json!({"count": 2})).result();
+    let numbers = [(); 2].map(|()| listener.message().expect("a message").number());
+    assert_eq!(numbers, [1, 2]);
+    std::thread::sleep(Duration::from_millis(1200));
+    let mut other = session.listen();
+    other.event().expect("the priming event");
+    assert_eq!(listener.event().map(|event| event.id), None, "it has been taken over");
+    std::thread::sleep(Duration::from_millis(1200));
+    drop(other);
+    eventually("its descriptor is closed", || server.descriptors() <= before);
 }

@@ -132,7 +132,7 @@ fn changed(minted: &[u8], input: &Input<'_>) -> Vec<u8> {
 fn refused_elsewhere(minted: &[u8], input: &Input<'_>, session: &SessionId, current: u32) {
     let older = u32::from(input.older);
     let other_shard = SessionId { shard: !session.shard, ..*session };
-    let other_session = SessionId { random: !session.random, ..*session };
+    let other_session = SessionId { random: session.random.map(|byte| !byte), ..*session };
     for other in [other_shard, other_session] {
         assert_eq!(verify(minted, &input.key, &other, current, older), None);
     }

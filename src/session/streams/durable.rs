@@ -72,7 +72,7 @@ impl Streams {
     /// Journals every tombstone again.
     pub(in crate::session) fn write_tombstones(&self) {
         let Some(book) = &self.book else { return };
-        for tombstone in &self.tombstones {
+        for tombstone in self.tombstones() {
             book.tombstone(tombstone.number, &tombstone.ids, tombstone.tail);
         }
     }
@@ -103,7 +103,7 @@ impl Streams {
         stream: Stream,
     ) {
         if stream.is_finished() {
-            self.finished.push_back((now, number));
+            self.past().finished.push_back((now, number));
         }
         self.next = self.next.max(number + 1);
         self.insert(number, Entry::new(token, scope, ids, stream));
@@ -119,7 +119,7 @@ impl Streams {
         let tombstone = Tombstone { number, tail, ids };
         self.next = self.next.max(number + 1);
         self.bytes += tombstone.bytes();
-        self.tombstones.push_back(tombstone);
+        self.past().tombstones.push_back(tombstone);
     }
 
     /// Everything is there again; streams are numbered from `next` on, or higher.

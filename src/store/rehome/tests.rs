@@ -130,7 +130,7 @@ fn session(id: SessionId, slot: u32) -> Vec<u8> {
 }
 
 /// Everything that can be told of a session, with the bytes of its events.
-fn told(opened: &Opened) -> BTreeMap<u128, String> {
+fn told(opened: &Opened) -> BTreeMap<[u8; 16], String> {
     let mut all = BTreeMap::new();
     let count = opened.shards.len();
     for (shard, log) in (0..).zip(&opened.shards) {
