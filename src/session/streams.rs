@@ -230,6 +230,8 @@ impl Streams {
 
     /// As [`Streams::bytes`], counted anew.
     pub(super) fn recount(&self) -> u64 {
+        let tight = self.map.iter().all(|(_, entry)| entry.stream.is_tight());
+        assert!(tight, "what is charged is what is held");
         let streams: u64 = self.map.iter().map(|(_, entry)| entry.bytes()).sum();
         streams + self.tombstones().map(Tombstone::bytes).sum::<u64>()
     }

@@ -155,6 +155,12 @@ impl Stream {
         self.log.bytes()
     }
 
+    /// Whether it holds no more memory than it is charged for, but for the room for its next
+    /// events and what is not worth giving back.
+    pub fn is_tight(&self) -> bool {
+        self.log.is_tight(self.finished)
+    }
+
     /// Bytes of comments that wait for the connection.
     pub fn comment_bytes(&self) -> u64 {
         self.comments.len() as u64
@@ -235,6 +241,7 @@ impl Stream {
     /// The last event has been logged.
     pub fn finish(&mut self) {
         self.finished = true;
+        self.log.close();
     }
 
     /// Keeps a comment for the current connection, if there is one: comments are not logged, and

@@ -6,6 +6,10 @@
 
 use std::time::Instant;
 
+/// Room that a chunk keeps when nothing more is appended to it, bytes, or an eighth of its length:
+/// less is not worth a copy.
+const ROOM_BYTES_MAX: usize = 512;
+
 pub(super) struct Chunk {
     pub(super) first: u64,
     /// Position of its first byte.
@@ -44,6 +48,25 @@ impl Chunk {
         (self.base..self.end()).contains(&position)
     }
 
+    /// Room for more, of events and index, bytes: what it holds beyond what it is charged.
+    pub(super) fn room(&self) -> usize {
+        let index = (self.ends.capacity() - self.ends.len()) * size_of::<u32>();
+        self.data.capacity() - self.data.len() + index
+    }
+
+    /// The most room that it has once nothing more is appended to it.
+    pub(super) fn room_max(&self) -> usize {
+        ROOM_BYTES_MAX.max(self.data.len() / 8)
+    }
+
+    /// Nothing more is appended: gives the room back where that is worth it.
+    pub(super) fn close(&mut self) {
+        if self.room() > self.room_max() {
+            self.data.shrink_to_fit();
+            self.ends.shrink_to_fit();
+        }
+    }
+
     /// Its bytes go; the index stays.
     pub(super) fn page_out(&mut self) {
         self.data = Vec::new();
@@ -64,6 +87,7 @@ impl Chunk {
             self.ends.iter_mut().for_each(|end| *end -= bytes);
             self.base += u64::from(bytes);
             self.first = floor;
+            self.close();
         }
     }
 }

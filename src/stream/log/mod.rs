@@ -116,13 +116,17 @@ impl Log {
     }
 
     fn add_chunk(&mut self, now: Instant, first: u64, length: usize) {
-        let before = self.chunks.back().filter(|chunk| chunk.data.capacity() > 0);
-        let grown = match before {
-            Some(chunk) => (chunk.data.capacity() * 2).min(CHUNK_BYTES_MAX),
-            None => CHUNK_BYTES_MIN.min(length.next_power_of_two()),
+        let before = self.chunks.back_mut().filter(|chunk| chunk.data.capacity() > 0);
+        let (grown, events) = match before {
+            Some(chunk) => {
+                let capacity = chunk.data.capacity();
+                let grown = (capacity * 2).min(CHUNK_BYTES_MAX);
+                chunk.close();
+                // As many events as the chunk before held, for its bytes.
+                (grown, chunk.ends.len() * grown / capacity)
+            }
+            None => (CHUNK_BYTES_MIN.min(length.next_power_of_two()), 0),
         };
-        // As many events as the chunk before held, for its bytes.
-        let events = before.map_or(0, |chunk| chunk.ends.len() * grown / chunk.data.capacity());
         self.chunks.push_back(Chunk {
             first,
             base: self.end,
@@ -130,6 +134,19 @@ impl Log {
             data: Vec::with_capacity(grown.max(length)),
             ends: Vec::with_capacity(events),
         });
+    }
+
+    /// Nothing more is appended: gives back the room for it.
+    pub fn close(&mut self) {
+        self.chunks.back_mut().into_iter().for_each(Chunk::close);
+    }
+
+    /// Whether what is held is what is charged, but for what is not worth giving back. Where more
+    /// may be appended the last chunk has room for it.
+    pub fn is_tight(&self, closed: bool) -> bool {
+        let open = usize::from(!closed && !self.chunks.is_empty());
+        let mut chunks = self.chunks.iter().take(self.chunks.len() - open);
+        chunks.all(|chunk| chunk.room() <= chunk.room_max())
     }
 
     /// Position of the first byte of event `number`, which is in `floor..=tail + 1`.

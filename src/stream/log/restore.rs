@@ -67,6 +67,7 @@ impl Log {
                     place = place.after(1, u64::from(length));
                 }
             }
+            log.chunks.iter_mut().for_each(Chunk::close);
         } else {
             // Where nothing follows, even who has seen the tail may have missed something.
             disk.broken.push(if restored.finished { u64::MAX } else { restored.tail });

@@ -108,3 +108,23 @@ fn runs_know_where_each_event_was_last_put() {
         }
     }
 }
+
+/// Story: 320 finished calls held 14 MiB that nobody was charged for, each the unused end of its
+/// last chunk; and chunks of large events were nearly half empty.
+#[test]
+fn what_takes_no_more_holds_what_it_is_charged() {
+    for sizes in [&[1_000; 130][..], &[40_000; 4], &[100; 3], &[700, 20, 20]] {
+        let mut log = filled(sizes);
+        assert!(log.is_tight(false), "all but the last chunk, which may grow");
+        log.close();
+        assert!(log.is_tight(true));
+        let held = log.chunks.iter().map(|chunk| chunk.data.capacity() + 4 * chunk.ends.capacity());
+        let (held, charged) = (held.sum::<usize>() as u64, log.bytes());
+        assert!(held <= charged + charged / 8 + 512 * log.chunks.len() as u64, "{sizes:?}: {held}");
+        let mut out = Vec::new();
+        while log.read(out.len() as u64, usize::MAX, &mut out) > 0 {}
+        assert_eq!(out.len() as u64, log.end());
+    }
+    let log = filled(&[1_000; 130]);
+    assert!(!log.is_tight(true), "what is not closed has room");
+}
