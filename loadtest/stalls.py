@@ -106,13 +106,16 @@ def storm(chosen):
             raise SystemExit(f"the checker says nothing of {pattern}: {report}")
         return found.groups()
 
+    reconnects = int(told(r"^reconnects +(\d+)")[0])
+    if reconnects < STORM:
+        raise SystemExit(f"only {reconnects} of {STORM} streams were cut: {report}")
     seconds = float(told(rf"^storm of {STORM} streams +([\d.]+) s")[0])
     p50, p99, _, last = map(float, told(r"^resume, head, \S+ +([\d./ ]+) ms of")[0].split(" / "))
     yield {
         "streams": STORM,
         "seconds": seconds,
         "whole": int(told(r"^streams whole +(\d+)")[0]),
-        "reconnects": int(told(r"^reconnects +(\d+)")[0]),
+        "reconnects": reconnects,
         "events": int(told(r"^events checked +(\d+),")[0]),
         "resume_ms": {"p50": p50, "p99": p99, "max": last},
     }

@@ -151,6 +151,9 @@ impl<'a> Reader<'a> {
             let mut furthest = cursor;
             for outcome in outcomes {
                 match outcome? {
+                    Outcome::Finished if connections == 0 && self.is_stormy() => {
+                        return Err("ended before the storm could cut it".to_owned());
+                    }
                     Outcome::Finished => return self.after_the_end().await,
                     Outcome::Cut { after, by_us } => {
                         let excused = by_us
@@ -177,7 +180,7 @@ impl<'a> Reader<'a> {
             }
             if furthest.is_none() && self.expected.call.is_some() {
                 // A call whose client went away before it had an id cannot be found again.
-                if matches!(self.manner, Manner::Storm) {
+                if self.is_stormy() {
                     return Err("cut by the storm before its first id".to_owned());
                 }
                 run.count("calls without an id");
@@ -186,6 +189,10 @@ impl<'a> Reader<'a> {
             cursor = furthest;
         }
         Err(format!("not whole after {CONNECTIONS_MAX} connections, at {cursor:?}"))
+    }
+
+    fn is_stormy(&self) -> bool {
+        matches!(self.manner, Manner::Storm)
     }
 
     /// Whether the stream may have been finished for so long that it is no longer kept. It was not
