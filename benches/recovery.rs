@@ -45,6 +45,7 @@ fn segment(shard: u16, number: u32, event_bytes: usize, next: &mut [u64]) -> Vec
         let (mut session, mut stream) = (Vec::new(), Vec::new());
         let body = SessionBody {
             id: id(slot),
+            server: "default".into(),
             principal: 0,
             transport: Transport::StreamableHttp,
             next_stream: 1,

@@ -62,6 +62,10 @@ pub const LINE_OVERHEAD_BYTES: usize = 64;
 pub const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// The most shards that may be asked for: more than any machine this is meant for has CPUs.
 pub const SHARDS_MAX: usize = 64;
+/// Servers of one process.
+pub const SERVERS_MAX: usize = 256;
+/// Characters of a server's name.
+pub const SERVER_NAME_CHARS_MAX: usize = 32;
 /// Segments that each shard's part of the durable log must have room for: the one that is written,
 /// the next one, a spare, and one whose records are being copied out.
 pub const SEGMENTS_MIN: u64 = 4;

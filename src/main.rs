@@ -18,8 +18,11 @@ fn main() {
 }
 
 fn run() -> i32 {
-    match config::from_args(std::env::args_os(), |name| std::env::var_os(name)) {
+    let env = |name: &str| std::env::var_os(name);
+    match config::from_args(std::env::args_os(), env, |path| std::fs::read_to_string(path)) {
         Ok(Command::Serve(config)) => serve(*config),
+        Ok(Command::Check(config)) => check(&config),
+        Ok(Command::Show(text)) => print(&text),
         Ok(Command::Stdio) => stdio(),
         Ok(Command::Log(command)) => log(command),
         Err(usage) => {
@@ -49,7 +52,7 @@ fn serve(mut config: Config) -> i32 {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
-    let path = config.path.clone();
+    let paths: Vec<String> = config.servers.iter().map(|server| server.path.clone()).collect();
     let running = match boot::start(config, inherited) {
         Ok(running) => running,
         Err(reason) => {
@@ -57,18 +60,38 @@ fn serve(mut config: Config) -> i32 {
             return fail(&reason);
         }
     };
-    let url = format!("http://{}{path}", running.address);
-    // The one line on stdout; a reader that is gone does not matter.
-    let _ = writeln!(
-        io::stdout(),
-        "gapless serves {url} (point an MCP client there; to try it by hand see the README)"
-    );
-    tracing::info!(url, "serving");
+    // One line on stdout for each server; a reader that is gone does not matter.
+    for path in paths {
+        let url = format!("http://{}{path}", running.address);
+        let _ = writeln!(
+            io::stdout(),
+            "gapless serves {url} (point an MCP client there; to try it by hand see the README)"
+        );
+        tracing::info!(url, "serving");
+    }
     let process = running.process();
     let code = running.wait();
     process.totals(guard.lost_lines()).log();
     drop(guard);
     code
+}
+
+/// Nothing is wrong; what is worth a word is said.
+fn check(config: &Config) -> i32 {
+    for warning in config.warnings() {
+        let _ = writeln!(io::stderr(), "warning: {warning}");
+    }
+    let paths: Vec<&str> = config.servers.iter().map(|server| server.path.as_str()).collect();
+    print(&format!("ok: {} would be served at {}\n", paths.join(", "), config.listen))
+}
+
+fn print(text: &str) -> i32 {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => 0,
+        // Enough was read.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(error) => fail(&error.to_string()),
+    }
 }
 
 fn stdio() -> i32 {

@@ -1,67 +1,48 @@
 //! Stage 2: what the words mean. Every error is one line: where it stands, the value, what may
 //! stand there. A default takes the place of a wrong value until all have been looked at.
 
-use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
-
-use tracing_subscriber::EnvFilter;
-
-use super::flags::{Given, Words};
 use super::limits::BOUNDS;
-use super::{
-    Answers, Config, DataConfig, EnvRule, HttpSsePaths, Level, LogConfig, LogFormat, OnChildExit,
-    Overflow, SHARDS_MAX, UpstreamConfig,
-};
-use crate::auth::origin::OriginPolicy;
+use super::values::*;
+use super::words::{Given, Words};
+use super::{Config, DataConfig, Level, LogConfig, LogFormat, SHARDS_MAX};
 use crate::limits::Limits;
-
-/// The options that mean nothing without a child process.
-const CHILD_OPTIONS: [&str; 5] = ["on-child-exit", "env", "cwd", "stdin-bytes", "child-grace"];
 
 /// The options that mean nothing without a data directory.
 const DATA_OPTIONS: [&str; 5] =
     ["durability", "data-bytes", "data-age", "segment-bytes", "stream-disk-bytes"];
 
-struct Check<'a> {
-    words: &'a Words,
-    wrong: Vec<String>,
+pub(super) struct Check<'a> {
+    pub(super) words: &'a Words,
+    pub(super) wrong: Vec<String>,
 }
 
 /// Turns words into a [`Config`].
 ///
 /// # Errors
-/// Every line that is wrong, in the order of the help; then the relations that do not hold.
+/// Every line that is wrong: of the files, of the process's options in the order of the help, of
+/// each server's; then the relations that do not hold.
 pub(super) fn check(words: &Words) -> Result<Config, Vec<String>> {
-    let mut check = Check { words, wrong: Vec::new() };
+    let mut check = Check { words, wrong: words.wrong.clone() };
     let mut config = Config {
         listen: check.one("listen", LISTEN_DEFAULT, LISTEN_ALLOWED, listen),
-        path: check.one("path", "/mcp".to_owned(), PATH_ALLOWED, path),
-        http_sse: check.http_sse(),
         shards: check.one(
             "shards",
             None,
             &format!("auto, or a number from 1 to {SHARDS_MAX}"),
             shards,
         ),
-        answers: check.one("answers", Answers::Auto, "auto, sse or json", answers),
-        overflow: check.one("overflow", Overflow::Auto, "auto, pause or cut", overflow),
         origins: check.all("allow-origin", ORIGIN_ALLOWED, origin),
         hosts: check.all("allow-host", "a host name or address, with or without a port", host),
-        on_child_exit: check.one(
-            "on-child-exit",
-            OnChildExit::Respawn,
-            "respawn or end-session",
-            on_child_exit,
-        ),
         log: LogConfig {
             filter: check.one("log-level", "info".to_owned(), LEVEL_ALLOWED, log_filter),
             format: check.one("log-format", LogFormat::Text, "text or json", log_format),
         },
         limits: check.limits(),
-        upstream: check.upstream(),
+        servers: Vec::new(),
         data: None,
     };
+    config.servers = check.servers();
+    keep_first(&mut check.wrong);
     config.data = check.data(&config);
     if check.wrong.is_empty() { Ok(config) } else { Err(check.wrong) }
 }
@@ -69,10 +50,10 @@ pub(super) fn check(words: &Words) -> Result<Config, Vec<String>> {
 impl Check<'_> {
     fn reject(&mut self, given: &Given, allowed: &str) {
         // Debug, so that a value with line breaks or control bytes stays one printable line.
-        self.wrong.push(format!("{} {:?} is not {allowed}", given.place(), given.value));
+        self.wrong.push(format!("{given} {:?} is not {allowed}", given.value));
     }
 
-    fn one<T>(
+    pub(super) fn one<T>(
         &mut self,
         option: &str,
         default: T,
@@ -86,7 +67,12 @@ impl Check<'_> {
         })
     }
 
-    fn all<T>(&mut self, option: &str, allowed: &str, read: impl Fn(&str) -> Option<T>) -> Vec<T> {
+    pub(super) fn all<T>(
+        &mut self,
+        option: &str,
+        allowed: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Vec<T> {
         let mut values = Vec::new();
         for given in self.words.all(option) {
             match given.value.to_str().and_then(&read) {
@@ -97,26 +83,7 @@ impl Check<'_> {
         values
     }
 
-    fn http_sse(&mut self) -> Option<HttpSsePaths> {
-        let allowed = format!("off, or {PATH_ALLOWED}");
-        let stream = self.one("sse-path", Some("/sse".to_owned()), &allowed, |typed| {
-            if typed == "off" { Some(None) } else { path(typed).map(Some) }
-        });
-        let messages = self.one("messages-path", "/messages".to_owned(), PATH_ALLOWED, path);
-        let public_base = self.one("public-base", None, BASE_ALLOWED, |typed| {
-            public_base(typed).then(|| Some(typed.to_owned()))
-        });
-        let stream = stream?;
-        let mcp = self.words.one("path").and_then(|given| given.value.to_str()).unwrap_or("/mcp");
-        if stream == messages || stream == mcp || messages == mcp {
-            let paths = format!("{mcp:?}, {stream:?} and {messages:?}");
-            self.wrong
-                .push(format!("--path, --sse-path and --messages-path must differ, not {paths}"));
-        }
-        Some(HttpSsePaths { stream, messages, public_base })
-    }
-
-    fn limits(&mut self) -> Limits {
+    pub(super) fn limits(&mut self) -> Limits {
         let mut limits = Limits::default();
         let before = self.wrong.len();
         for bound in BOUNDS {
@@ -144,177 +111,45 @@ impl Check<'_> {
         // As for the other relations. Where the machine decides how many shards there are, it is
         // looked at again when they are known.
         if self.wrong.is_empty() {
-            self.wrong.extend(config.limits.check_data(config.shards.unwrap_or(1)));
+            let shards = config.shards.unwrap_or(1);
+            let of_servers =
+                config.servers.iter().flat_map(|server| server.limits.check_data(shards));
+            self.wrong.extend(of_servers);
+            keep_first(&mut self.wrong);
         }
         Some(DataConfig { dir: dir?, durability })
     }
 
-    fn upstream(&mut self) -> UpstreamConfig {
-        match &self.words.command {
-            None => {
-                self.needless(&CHILD_OPTIONS, "a child process: a COMMAND after --");
-                UpstreamConfig::Builtin
-            }
-            Some(command) if command.first().is_some_and(|program| !program.is_empty()) => {
-                let env = self.all("env", "NAME or NAME=VALUE", env_rule);
-                let cwd = self.one("cwd", None, DIRECTORY_ALLOWED, directory);
-                UpstreamConfig::Stdio { command: command.clone(), env, cwd }
-            }
-            Some(command) => {
-                let found = command.first().map_or("nothing", |_: &OsString| "an empty word");
-                self.wrong.push(format!("-- is followed by {found}, not by COMMAND ARGS..."));
-                UpstreamConfig::Builtin
-            }
-        }
-    }
-
     /// A variable of the environment may serve several runs; what is typed is meant for this one.
-    fn needless(&mut self, options: &[&str], needed: &str) {
+    pub(super) fn needless(&mut self, options: &[&str], needed: &str) {
         for option in options {
             if let Some(given) = self.words.one(option).filter(|given| given.is_typed()) {
-                self.wrong.push(format!("{} {:?} needs {needed}", given.place(), given.value));
+                self.wrong.push(format!("{given} {:?} needs {needed}", given.value));
             }
         }
     }
 }
 
-const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8383);
-const LISTEN_ALLOWED: &str = "ADDR:PORT, such as 127.0.0.1:8383, [::1]:8383 or localhost:8383";
-const BASE_ALLOWED: &str = "http:// or https:// and a host, without query or fragment";
-const PATH_ALLOWED: &str =
-    "a path that starts with /, has no slash at its end, no query, no %, no space, no . or .. part";
-const ORIGIN_ALLOWED: &str =
-    "a web origin, scheme://host or scheme://host:port, such as https://app.example.org";
-const DIRECTORY_ALLOWED: &str = "a directory's path";
-const LEVEL_ALLOWED: &str = "error, warn, info, debug, trace or off, or a filter such as \
-                             info,gapless=debug";
-
-fn listen(typed: &str) -> Option<SocketAddr> {
-    match typed.strip_prefix("localhost:") {
-        // No resolver: a name must not decide at start-up which machine may call.
-        Some(port) => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().ok()?))),
-        None => typed.parse().ok(),
-    }
-}
-
-fn path(typed: &str) -> Option<String> {
-    let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#%\"<>\\^`{|}".contains(&byte);
-    let rest = typed.strip_prefix('/')?;
-    let ends_well = rest.is_empty() || !rest.ends_with('/');
-    // Clients resolve dot segments before they ask, so such a path could not be asked for.
-    let dots = rest.split('/').any(|segment| matches!(segment, "." | ".."));
-    (ends_well && !dots && typed.bytes().all(plain)).then(|| typed.to_owned())
-}
-
-fn shards(typed: &str) -> Option<Option<usize>> {
-    match typed {
-        "auto" => Some(None),
-        _ => typed.parse().ok().filter(|n| (1..=SHARDS_MAX).contains(n)).map(Some),
-    }
-}
-
-fn answers(typed: &str) -> Option<Answers> {
-    match typed {
-        "auto" => Some(Answers::Auto),
-        "sse" => Some(Answers::Sse),
-        "json" => Some(Answers::Json),
-        _ => None,
-    }
-}
-
-fn public_base(typed: &str) -> bool {
-    let rest = typed.strip_prefix("https://").or_else(|| typed.strip_prefix("http://"));
-    rest.is_some_and(|rest| {
-        let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#\"<>".contains(&byte);
-        !rest.is_empty() && !rest.starts_with('/') && rest.bytes().all(plain)
-    })
-}
-
-fn overflow(typed: &str) -> Option<Overflow> {
-    match typed {
-        "auto" => Some(Overflow::Auto),
-        "pause" => Some(Overflow::Pause),
-        "cut" => Some(Overflow::Cut),
-        _ => None,
-    }
-}
-
-fn env_rule(typed: &str) -> Option<EnvRule> {
-    let (name, value) = match typed.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (typed, None),
-    };
-    if name.is_empty() || typed.contains('\0') {
-        return None;
-    }
-    Some(match value {
-        Some(value) => EnvRule::Set(name.to_owned(), value.to_owned()),
-        None => EnvRule::Pass(name.to_owned()),
-    })
-}
-
-fn directory(typed: &str) -> Option<Option<PathBuf>> {
-    (!typed.is_empty() && !typed.contains('\0')).then(|| Some(PathBuf::from(typed)))
-}
-
-fn durability(typed: &str) -> Option<Level> {
-    match typed {
-        "process" => Some(Level::Process),
-        "power" => Some(Level::Power),
-        "none" => Some(Level::None),
-        _ => None,
-    }
-}
-
-fn on_child_exit(typed: &str) -> Option<OnChildExit> {
-    match typed {
-        "respawn" => Some(OnChildExit::Respawn),
-        "end-session" => Some(OnChildExit::EndSession),
-        _ => None,
-    }
-}
-
-fn log_format(typed: &str) -> Option<LogFormat> {
-    match typed {
-        "text" => Some(LogFormat::Text),
-        "json" => Some(LogFormat::Json),
-        _ => None,
-    }
-}
-
-/// A lone word must be a level: the filter's own parser would take `inof` for a target's name,
-/// and log nothing at all.
-fn log_filter(typed: &str) -> Option<String> {
-    let levels = ["error", "warn", "info", "debug", "trace", "off"];
-    let lower = typed.to_ascii_lowercase();
-    if levels.contains(&lower.as_str()) {
-        return Some(lower);
-    }
-    let is_filter = typed.contains(['=', ',', '[']) && EnvFilter::try_new(typed).is_ok();
-    is_filter.then(|| typed.to_owned())
-}
-
-/// As the policy that will compare them reads them; so for hosts.
-fn origin(typed: &str) -> Option<String> {
-    let text = typed.to_owned();
-    OriginPolicy::new(&[], std::slice::from_ref(&text), &[]).is_ok().then_some(text)
-}
-
-fn host(typed: &str) -> Option<String> {
-    let text = typed.to_owned();
-    OriginPolicy::new(&[], &[], std::slice::from_ref(&text)).is_ok().then_some(text)
+/// What is wrong for all servers is told once.
+fn keep_first(lines: &mut Vec<String>) {
+    let mut known = std::collections::HashSet::new();
+    lines.retain(|line| known.insert(line.clone()));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Command, Usage, from_args};
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    use super::super::{Answers, Command, EnvRule, OnChildExit, Usage, from_args};
+    use super::super::{DEFAULT_SERVER, UpstreamConfig};
     use super::*;
 
     fn run(line: &str, env: &[(&str, &str)]) -> Result<Command, Usage> {
         let args = std::iter::once("gapless").chain(line.split_whitespace()).map(OsString::from);
-        from_args(args, |name| {
-            env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
-        })
+        let env =
+            |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+        from_args(args, env, |_| panic!("no file is named"))
     }
 
     fn config(line: &str) -> Config {
@@ -335,8 +170,12 @@ mod tests {
     fn nothing_typed_is_the_demo_server_on_loopback() {
         let config = config("serve");
         assert_eq!(config.listen.to_string(), "127.0.0.1:8383");
-        assert_eq!((config.path.as_str(), config.shards), ("/mcp", None));
-        assert_eq!((config.answers, config.upstream), (Answers::Auto, UpstreamConfig::Builtin));
+        assert_eq!((config.servers.len(), config.servers[0].name.as_str()), (1, DEFAULT_SERVER));
+        assert_eq!((config.servers[0].path.as_str(), config.shards), ("/mcp", None));
+        assert_eq!(
+            (config.servers[0].answers, config.servers[0].upstream.clone()),
+            (Answers::Auto, UpstreamConfig::Builtin)
+        );
         assert_eq!(config.log, LogConfig { filter: "info".into(), format: LogFormat::Text });
         assert!(matches!(run("stdio", &[]), Ok(Command::Stdio)));
     }
@@ -351,13 +190,13 @@ mod tests {
              --env TOKEN --env MODE=a=b --env EMPTY= --cwd /srv -- child -v --shards x",
         );
         assert_eq!(config.listen.to_string(), "[::1]:9000");
-        assert_eq!((config.path.as_str(), config.shards), ("/a/b", Some(4)));
-        assert_eq!(config.answers, Answers::Sse);
+        assert_eq!((config.servers[0].path.as_str(), config.shards), ("/a/b", Some(4)));
+        assert_eq!(config.servers[0].answers, Answers::Sse);
         assert_eq!(config.origins, ["https://A.example", "http://b.example:81"]);
         assert_eq!(config.hosts, ["Gate.example:443", "[::1]"]);
         assert_eq!(config.log.filter, "info,gapless=debug");
         assert_eq!(config.log.format, LogFormat::Json);
-        assert_eq!(config.on_child_exit, OnChildExit::EndSession);
+        assert_eq!(config.servers[0].on_child_exit, OnChildExit::EndSession);
         assert_eq!(config.limits.retention.as_secs(), 600);
         let command = ["child", "-v", "--shards", "x"].map(OsString::from).to_vec();
         let env = vec![
@@ -366,7 +205,7 @@ mod tests {
             EnvRule::Set("EMPTY".into(), String::new()),
         ];
         let cwd = Some(PathBuf::from("/srv"));
-        assert_eq!(config.upstream, UpstreamConfig::Stdio { command, env, cwd });
+        assert_eq!(config.servers[0].upstream, UpstreamConfig::Stdio { command, env, cwd });
     }
 
     #[test]
@@ -384,10 +223,16 @@ mod tests {
         let strange = OsString::from_vec(vec![b'-', 0xff]);
         let words = ["gapless", "serve", "--", "gapless", "stdio", "--", "--help"];
         let args = words.into_iter().map(OsString::from).chain([strange.clone()]);
-        let Ok(Command::Serve(config)) = from_args(args, |_| None) else { panic!("refused") };
+        let Ok(Command::Serve(config)) = from_args(args, |_| None, |_| panic!("no file is named"))
+        else {
+            panic!("refused")
+        };
         let mut command = ["gapless", "stdio", "--", "--help"].map(OsString::from).to_vec();
         command.push(strange);
-        assert_eq!(config.upstream, UpstreamConfig::Stdio { command, env: vec![], cwd: None });
+        assert_eq!(
+            config.servers[0].upstream,
+            UpstreamConfig::Stdio { command, env: vec![], cwd: None }
+        );
     }
 
     /// An empty variable in `serve -- $COMMAND` must not put the demo on the network.
@@ -395,7 +240,9 @@ mod tests {
     fn two_hyphens_without_a_command_are_refused() {
         assert_eq!(errors("serve --"), ["-- is followed by nothing, not by COMMAND ARGS..."]);
         let args = ["gapless", "serve", "--", ""].into_iter().map(OsString::from);
-        assert!(matches!(from_args(args, |_| None), Err(Usage::Values(lines)) if lines.len() == 1));
+        assert!(
+            matches!(from_args(args, |_| None, |_| panic!("no file is named")), Err(Usage::Values(lines)) if lines.len() == 1)
+        );
     }
 
     #[test]
@@ -408,19 +255,19 @@ mod tests {
         let places: Vec<_> = lines.iter().map(|line| line.split(' ').next().unwrap()).collect();
         let expected = [
             "--listen",
-            "--path",
             "--shards",
-            "--answers",
             "--allow-origin",
             "--allow-host",
-            "--on-child-exit",
             "--log-level",
             "--log-format",
             "--body-bytes",
             "--retention",
+            "--path",
+            "--answers",
+            "--on-child-exit",
         ];
         assert_eq!(places, expected);
-        assert_eq!(lines[2], "--shards \"65\" is not auto, or a number from 1 to 64");
+        assert_eq!(lines[1], "--shards \"65\" is not auto, or a number from 1 to 64");
         assert!(lines.iter().all(|line| !line.contains('\n')));
         assert_eq!(Usage::Values(lines).exit_code(), 2);
     }
@@ -516,9 +363,9 @@ mod tests {
         let Ok(Command::Serve(config)) = run("serve --path /typed", &env) else {
             panic!("refused")
         };
-        assert_eq!((config.listen.port(), config.path.as_str()), (1, "/typed"));
+        assert_eq!((config.listen.port(), config.servers[0].path.as_str()), (1, "/typed"));
         assert_eq!(config.hosts, ["a.example", "b.example"]);
-        assert_eq!(config.answers, Answers::Auto);
+        assert_eq!(config.servers[0].answers, Answers::Auto);
         let Err(Usage::Values(lines)) = run("serve", &[("GAPLESS_SHARDS", "x")]) else {
             panic!("accepted")
         };
@@ -584,5 +431,98 @@ mod tests {
         assert!(log_filter("inof").is_none());
         assert!(log_filter("gapless=loud").is_none());
         assert!(log_filter("warn,gapless::net=trace").is_some());
+    }
+
+    /// A configuration file with this text, and these words beside.
+    fn with_file(text: &str, line: &str, env: &[(&str, &str)]) -> Result<Command, Usage> {
+        let args = format!("gapless {line} --config /etc/g.toml");
+        let args = args.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+        let env =
+            |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+        from_args(args.into_iter(), env, |path| {
+            assert_eq!(path, std::path::Path::new("/etc/g.toml"));
+            Ok(text.to_owned())
+        })
+    }
+
+    #[test]
+    fn what_is_typed_wins_over_the_environment_and_that_over_a_file() {
+        let text = "path = \"/file\"\nshards = 3\nanswers = \"sse\"\nsessions = 7\n";
+        let env = [("GAPLESS_PATH", "/env"), ("GAPLESS_SHARDS", "2")];
+        let Ok(Command::Serve(config)) = with_file(text, "serve --path /typed", &env) else {
+            panic!("refused")
+        };
+        assert_eq!((config.servers[0].path.as_str(), config.shards), ("/typed", Some(2)));
+        assert_eq!((config.servers[0].answers, config.limits.sessions), (Answers::Sse, 7));
+    }
+
+    #[test]
+    fn several_servers_have_paths_and_bounds_of_their_own() {
+        let text = "request_timeout = \"1m\"\n[server.b]\nbuiltin = true\nanswers = \"json\"\n\
+                    [server.a]\ncommand = [\"npx\", \"a\"]\nrequest_timeout = \"2m\"\n";
+        let Ok(Command::Serve(config)) = with_file(text, "serve", &[]) else { panic!("refused") };
+        let [a, b] = &config.servers[..] else { panic!("{:?}", config.servers) };
+        assert_eq!((a.name.as_str(), a.path.as_str()), ("a", "/a/mcp"));
+        assert_eq!(a.limits.request_timeout.as_secs(), 120);
+        assert!(matches!(&a.upstream, UpstreamConfig::Stdio { command, .. } if command.len() == 2));
+        assert_eq!((b.path.as_str(), b.answers), ("/b/mcp", Answers::Json));
+        assert_eq!(b.http_sse.as_ref().unwrap().stream, "/b/sse");
+        assert_eq!(b.limits.request_timeout.as_secs(), 60);
+        assert_eq!(b.upstream, UpstreamConfig::Builtin);
+    }
+
+    #[test]
+    fn errors_of_a_file_come_all_at_once_with_their_lines() {
+        let text = "retention = \"5\"\nlisten = \"here\"\n[server.a]\nbuiltin = true\n\
+                    path = \"/x\"\n[server.b]\ncommand = [\"b\"]\npath = \"/x\"\n\
+                    answers = \"maybe\"\n[server.c]\nanswer = \"sse\"\n";
+        let Err(Usage::Values(lines)) = with_file(text, "check", &[]) else { panic!("accepted") };
+        let expected = [
+            "/etc/g.toml:11: there is no option answer; did you mean answers?",
+            "/etc/g.toml:2: listen \"here\" is not ADDR:PORT",
+            "/etc/g.toml:1: retention \"5\" is not a time",
+            "/etc/g.toml:9: answers \"maybe\" is not auto, sse or json",
+            "/etc/g.toml:10: [server.c] has no command; builtin = true serves the demo",
+            "/etc/g.toml:6: [server.b]: /x is a path of server a",
+        ];
+        assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+        for (line, expected) in lines.iter().zip(expected) {
+            assert!(line.starts_with(expected), "{line} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_told() {
+        let args = ["gapless", "serve", "--config", "x.toml"].map(OsString::from);
+        let missing = |_: &std::path::Path| Err(std::io::ErrorKind::NotFound.into());
+        let Err(Usage::Values(lines)) = from_args(args.into_iter(), |_| None, missing) else {
+            panic!("accepted")
+        };
+        assert_eq!(lines, ["--config x.toml: entity not found"]);
+    }
+
+    /// What is printed can be used again, and shows no secret.
+    #[test]
+    fn the_effective_configuration_can_be_read_back() {
+        let text = "sessions = 7\n[server.a]\ncommand = [\"x\"]\nenv = [\"TOKEN=secret\"]\n\
+                    retention = \"1m\"\n";
+        let env = [("GAPLESS_SHARDS", "2")];
+        let Ok(Command::Show(shown)) = with_file(text, "config --log-level warn", &env) else {
+            panic!("refused")
+        };
+        assert!(!shown.contains("secret"), "{shown}");
+        for line in [
+            "sessions = \"7\" # /etc/g.toml:1",
+            "shards = \"2\" # GAPLESS_SHARDS",
+            "log_level = \"warn\" # command line",
+            "[server.a] # /etc/g.toml:2",
+            "retention = \"1m\" # /etc/g.toml:5",
+            "env = [\"TOKEN\"] # /etc/g.toml:4, values not shown",
+        ] {
+            assert!(shown.lines().any(|found| found == line), "{line} is not in\n{shown}");
+        }
+        let Ok(Command::Serve(config)) = with_file(&shown, "serve", &[]) else { panic!("{shown}") };
+        assert_eq!((config.limits.sessions, config.shards), (7, Some(2)));
+        assert_eq!(config.servers[0].limits.retention.as_secs(), 60);
     }
 }

@@ -10,6 +10,7 @@ use clap::builder::{OsStringValueParser, Styles, styling::AnsiColor};
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::limits::{ADMISSION, BOUNDS, CHILDREN, DATA, LOGS, TIMEOUTS};
+use super::words::{Given, Place, Words};
 use super::{LogAction, LogCommand, Usage};
 use crate::limits::Limits;
 
@@ -17,50 +18,14 @@ use crate::limits::Limits;
 pub(super) enum Typed {
     /// `gapless serve`.
     Serve(Words),
+    /// `gapless check`.
+    Check(Words),
+    /// `gapless config`.
+    Show(Words),
     /// `gapless stdio`.
     Stdio,
     /// `gapless log`, which has no options that the environment could stand in for.
     Log(LogCommand),
-}
-
-/// The words of `gapless serve`.
-pub(super) struct Words {
-    given: Vec<Given>,
-    /// What stands after `--`; `None` without `--`.
-    pub(super) command: Option<Vec<OsString>>,
-}
-
-/// One word, for one option.
-pub(super) struct Given {
-    option: &'static str,
-    /// The word itself.
-    pub(super) value: OsString,
-    /// The environment variable that brought it, if it was not typed.
-    variable: Option<String>,
-}
-
-impl Given {
-    /// How a person finds it again: `--listen`, or `GAPLESS_LISTEN`.
-    pub(super) fn place(&self) -> String {
-        self.variable.clone().unwrap_or_else(|| format!("--{}", self.option))
-    }
-
-    /// Whether it stood on the command line.
-    pub(super) fn is_typed(&self) -> bool {
-        self.variable.is_none()
-    }
-}
-
-impl Words {
-    /// The words given for one option, in their order.
-    pub(super) fn all(&self, option: &str) -> impl Iterator<Item = &Given> {
-        self.given.iter().filter(move |given| given.option == option)
-    }
-
-    /// The word given for an option that is given once.
-    pub(super) fn one(&self, option: &str) -> Option<&Given> {
-        self.given.iter().find(|given| given.option == option)
-    }
 }
 
 /// An option that is not a bound.
@@ -72,10 +37,27 @@ struct Choice {
     help: &'static str,
 }
 
+const FILES: &str = "Configuration files";
 const ENDPOINT: &str = "Endpoint";
 const LOGGING: &str = "Logging (to stderr)";
 
 const CHOICES: &[Choice] = &[
+    Choice {
+        name: "config",
+        value_name: "FILE",
+        heading: FILES,
+        repeatable: false,
+        help: "A TOML file with options, and with servers as [server.NAME]; what is typed here or \
+               in the environment wins over it [default: none]",
+    },
+    Choice {
+        name: "mcp-config",
+        value_name: "FILE",
+        heading: FILES,
+        repeatable: false,
+        help: "A JSON file with mcpServers, as desktop clients have it; each is served at \
+               /NAME/mcp [default: none]",
+    },
     Choice {
         name: "listen",
         value_name: "ADDR:PORT",
@@ -232,7 +214,51 @@ Examples:
   gapless serve --retention 1h --idle-timeout 2h --session-bytes 256MiB -- my-server
       Clients may come back for an hour after a call has ended";
 
-fn serve_command() -> clap::Command {
+/// What a configuration file has to know of an option.
+pub(super) struct Known {
+    pub(super) name: &'static str,
+    pub(super) repeatable: bool,
+    /// Its value is a path.
+    pub(super) is_path: bool,
+    /// What holds without it, as the help has it.
+    pub(super) default: String,
+}
+
+/// Every option that may stand in a file.
+pub(super) fn known() -> impl Iterator<Item = Known> {
+    let choices = CHOICES.iter().filter(|choice| choice.heading != FILES).map(|choice| Known {
+        name: choice.name,
+        repeatable: choice.repeatable,
+        is_path: matches!(choice.value_name, "DIR" | "FILE"),
+        default: default_of(choice.help).to_owned(),
+    });
+    let mut defaults = Limits::default();
+    let bounds = BOUNDS.iter().map(move |bound| Known {
+        name: bound.name,
+        repeatable: false,
+        is_path: false,
+        default: bound.show(&mut defaults),
+    });
+    choices.chain(bounds)
+}
+
+/// What a help text says of the default, at its end.
+fn default_of(help: &str) -> &str {
+    help.rsplit_once("[default: ").map_or("", |(_, rest)| rest.trim_end_matches(']'))
+}
+
+/// The option of this name, if there is one that may stand in a file.
+pub(super) fn option_named(name: &str) -> Option<Known> {
+    known().find(|known| known.name == name)
+}
+
+/// The names of the options that may stand in a file.
+pub(super) fn option_names() -> impl Iterator<Item = &'static str> {
+    known().map(|known| known.name)
+}
+
+/// `name` is `serve`, or takes what `serve` takes.
+fn serve_like(name: &'static str) -> clap::Command {
     let mut defaults = Limits::default();
     let choices = CHOICES.iter().map(|choice| {
         let action = if choice.repeatable { ArgAction::Append } else { ArgAction::Set };
@@ -243,11 +269,9 @@ fn serve_command() -> clap::Command {
         (bound.heading, option(bound.name, bound.value_name(), help))
     });
     let options: Vec<_> = choices.chain(bounds).collect();
-    let headings = [ENDPOINT, CHILDREN, ADMISSION, LOGS, DATA, TIMEOUTS, LOGGING];
-    let mut command = clap::Command::new("serve")
-        .about("Serve an MCP server over HTTP")
-        .override_usage("gapless serve [OPTIONS] [-- COMMAND ARGS...]")
-        .after_help(NOTES);
+    let headings = [FILES, ENDPOINT, CHILDREN, ADMISSION, LOGS, DATA, TIMEOUTS, LOGGING];
+    let mut command = clap::Command::new(name)
+        .override_usage(format!("gapless {name} [OPTIONS] [-- COMMAND ARGS...]"));
     for heading in headings {
         let group = options.iter().filter(|(of, _)| *of == heading).map(|(_, arg)| arg.clone());
         command = command.next_help_heading(heading).args(group);
@@ -258,6 +282,22 @@ fn serve_command() -> clap::Command {
             .num_args(1..)
             .last(true)
             .hide(true), // The usage line and the notes tell of it.
+    )
+}
+
+fn serve_command() -> clap::Command {
+    serve_like("serve").about("Serve MCP servers over HTTP").after_help(NOTES)
+}
+
+fn check_command() -> clap::Command {
+    serve_like("check").about("Read the configuration as 'serve' would, and say what is wrong").after_help(
+        "Takes the options of 'serve', starts nothing. Exits with 0 where 'serve' would start, else with 2.",
+    )
+}
+
+fn config_command() -> clap::Command {
+    serve_like("config").about("Print the configuration that 'serve' would have").after_help(
+        "Takes the options of 'serve'. What is printed can be used as a --config FILE; each line says where its value comes from.",
     )
 }
 
@@ -343,6 +383,8 @@ fn program() -> clap::Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(serve_command())
+        .subcommand(check_command())
+        .subcommand(config_command())
         .subcommand(
             clap::Command::new("stdio")
                 .about("Run the built-in demo server over stdin and stdout")
@@ -367,10 +409,15 @@ pub(super) fn parse(
     let mut matches =
         program().try_get_matches_from(args).map_err(|error| Usage::Words(Box::new(error)))?;
     match matches.remove_subcommand() {
-        Some((name, mut serve)) if name == "serve" => {
+        Some((name, mut serve)) if ["serve", "check", "config"].contains(&name.as_str()) => {
             let command = serve.remove_many::<OsString>("COMMAND").map(Iterator::collect);
             let command = command.or(bare.then(Vec::new));
-            Ok(Typed::Serve(Words { given: given(&mut serve, env), command }))
+            let words = Words { given: given(&mut serve, env), command, ..Words::default() };
+            Ok(match name.as_str() {
+                "serve" => Typed::Serve(words),
+                "check" => Typed::Check(words),
+                _ => Typed::Show(words),
+            })
         }
         Some((name, typed)) if name == "log" => {
             Ok(Typed::Log(log(typed).expect("clap demands a subcommand and a directory")))
@@ -385,7 +432,7 @@ fn given(matches: &mut ArgMatches, env: impl Fn(&str) -> Option<OsString>) -> Ve
     let mut all = Vec::new();
     for (option, repeatable) in options {
         if let Some(values) = matches.remove_many::<OsString>(option) {
-            all.extend(values.map(|value| Given { option, value, variable: None }));
+            all.extend(values.map(|value| Given { option, value, place: Place::Typed }));
             continue;
         }
         let variable = format!("GAPLESS_{}", option.to_uppercase().replace('-', "_"));
@@ -395,7 +442,7 @@ fn given(matches: &mut ArgMatches, env: impl Fn(&str) -> Option<OsString>) -> Ve
         all.extend(values.into_iter().map(|value| Given {
             option,
             value,
-            variable: Some(variable.clone()),
+            place: Place::Variable(variable.clone()),
         }));
     }
     all

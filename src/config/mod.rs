@@ -1,27 +1,34 @@
 //! What the operator wants: flags and environment, to [`Config`], with all errors at once.
 //!
-//! Two stages, both pure: `flags` says *what was typed* (words, and whether a flag or the
-//! environment brought them), `check` says *what it means*. A value that is wrong never stops the
+//! Two stages, both pure: `flags` and `file` say *what was given* (words, and whether a flag, the
+//! environment or a file brought them), `check` and `servers` say *what it means*. A value that is wrong never stops the
 //! second stage: its default stands in while the rest is looked at, so that one run of the program
 //! names everything that has to be mended.
 //!
 //! Invariant: a [`Config`] that exists has passed every check, [`Limits::check`] included.
 
 mod check;
+mod file;
 mod flags;
 mod http_sse;
 mod limits;
+mod mcp_config;
+mod servers;
+mod show;
+mod values;
+mod words;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::limits::Limits;
 pub use crate::limits::SHARDS_MAX;
 
 pub use self::http_sse::HttpSsePaths;
-pub use crate::session::{Answers, Overflow};
+use self::words::Words;
+pub use crate::session::{Answers, DEFAULT_SERVER, Overflow};
 pub use crate::store::journal::Level;
 pub use crate::upstream::piped::OnChildExit;
 
@@ -30,6 +37,10 @@ pub use crate::upstream::piped::OnChildExit;
 pub enum Command {
     /// `gapless serve`: put a server on the network.
     Serve(Box<Config>),
+    /// `gapless check`: this is what would be served.
+    Check(Box<Config>),
+    /// `gapless config`: print this.
+    Show(String),
     /// `gapless stdio`: the built-in server over stdin and stdout.
     Stdio,
     /// `gapless log`: look into a data directory.
@@ -70,30 +81,41 @@ pub enum LogAction {
 pub struct Config {
     /// Where to listen. Port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// The path of the MCP endpoint; starts with `/`, no query, no slash at its end.
-    pub path: String,
-    /// The paths of the HTTP+SSE transport; none where it is off.
-    pub http_sse: Option<HttpSsePaths>,
     /// How many shards; `None` is one for each CPU this process may use.
     pub shards: Option<usize>,
-    /// How a POST is answered.
-    pub answers: Answers,
-    /// What happens when a reader is slower than its producer.
-    pub overflow: Overflow,
     /// Origins that may call besides this machine's own: what `auth::origin` takes.
     pub origins: Vec<String>,
     /// Values of `Host` that are served besides this machine's own: what `auth::origin` takes.
     pub hosts: Vec<String>,
     /// What is logged, and in which form.
     pub log: LogConfig,
-    /// Every settable bound.
+    /// Every settable bound of the process; those of a session are its server's.
+    pub limits: Limits,
+    /// What is served, each at paths of its own; never empty, sorted by name.
+    pub servers: Vec<ServerConfig>,
+    /// Where the log outlives the process; none keeps everything in memory.
+    pub data: Option<DataConfig>,
+}
+
+/// One MCP server, and how it is put on the network.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// What it is called in logs, and in the durable log.
+    pub name: String,
+    /// The path of the MCP endpoint; starts with `/`, no query, no slash at its end.
+    pub path: String,
+    /// The paths of the HTTP+SSE transport; none where it is off.
+    pub http_sse: Option<HttpSsePaths>,
+    /// How a POST is answered.
+    pub answers: Answers,
+    /// What happens when a reader is slower than its producer.
+    pub overflow: Overflow,
+    /// What happens to a session whose child process is gone.
+    pub on_child_exit: OnChildExit,
+    /// The bounds of its sessions.
     pub limits: Limits,
     /// Who produces the messages.
     pub upstream: UpstreamConfig,
-    /// What happens to a session whose child process is gone.
-    pub on_child_exit: OnChildExit,
-    /// Where the log outlives the process; none keeps everything in memory.
-    pub data: Option<DataConfig>,
 }
 
 /// Where the durable log is, and what it promises. Its bounds are in [`Limits`].
@@ -218,20 +240,44 @@ impl Config {
     }
 }
 
-/// Reads the command line (`args`, the program's name first) and the environment (`env`, which
-/// answers a variable's name with its value).
+/// Reads the command line (`args`, the program's name first), the environment (`env`, which
+/// answers a variable's name with its value), and the files that those name (`read` gives their
+/// text).
 ///
 /// # Errors
 /// [`Usage`]: help or version, or everything that is wrong.
 pub fn from_args(
     args: impl Iterator<Item = OsString>,
     env: impl Fn(&str) -> Option<OsString>,
+    read: impl Fn(&Path) -> io::Result<String>,
 ) -> Result<Command, Usage> {
+    let meaning = |words: &Words| check::check(words).map(Box::new).map_err(Usage::Values);
     match flags::parse(args, env)? {
         flags::Typed::Stdio => Ok(Command::Stdio),
         flags::Typed::Log(command) => Ok(Command::Log(command)),
-        flags::Typed::Serve(words) => {
-            check::check(&words).map(Box::new).map(Command::Serve).map_err(Usage::Values)
+        flags::Typed::Serve(words) => meaning(&with_files(words, read)).map(Command::Serve),
+        flags::Typed::Check(words) => meaning(&with_files(words, read)).map(Command::Check),
+        flags::Typed::Show(words) => {
+            let words = with_files(words, read);
+            meaning(&words).map(|_| Command::Show(show::text(&words)))
         }
     }
+}
+
+/// Adds the words of the files that were named.
+fn with_files(mut words: Words, read: impl Fn(&Path) -> io::Result<String>) -> Words {
+    type Reader = fn(&str, &str, &Path) -> Words;
+    let readers: [(&str, Reader); 2] = [("config", file::read), ("mcp-config", mcp_config::read)];
+    for (option, reader) in readers {
+        let Some(given) = words.one(option) else { continue };
+        let path = PathBuf::from(&given.value);
+        match read(&path) {
+            Ok(text) => {
+                let folder = path.parent().unwrap_or(Path::new(""));
+                words.add_file(reader(&text, &path.to_string_lossy(), folder));
+            }
+            Err(error) => words.wrong.push(format!("{given} {}: {error}", path.display())),
+        }
+    }
+    words
 }

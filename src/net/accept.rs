@@ -55,14 +55,14 @@ pub async fn accept(shard: Rc<Shard>, listener: TcpListener) {
 fn admit(shard: &Rc<Shard>, socket: OwnedFd) {
     let Some(permit) = Permit::new(&shard.process) else {
         if shard.may_log() {
-            let limit = shard.settings.limits.connections;
+            let limit = shard.limits.connections;
             warn!(limit, "a connection was refused: the process has as many as it may");
         }
         return;
     };
     let options = tcp::set_nodelay(&socket)
         .and_then(|()| tcp::set_notsent_lowat(&socket, NOTSENT_LOWAT_BYTES))
-        .and_then(|()| tcp::set_user_timeout(&socket, shard.settings.limits.peer_timeout));
+        .and_then(|()| tcp::set_user_timeout(&socket, shard.limits.peer_timeout));
     if options.is_err() {
         return;
     }

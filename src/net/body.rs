@@ -46,7 +46,7 @@ impl Body {
             Framing::Length(bytes) => usize::try_from(bytes).ok()?,
             Framing::Chunked => return None,
         };
-        let fits = bytes <= socket.shard.settings.limits.body_bytes;
+        let fits = bytes <= socket.shard.limits.body_bytes;
         (fits && input.len() - head >= bytes).then(|| Self::inline(head..head + bytes, None))
     }
 
@@ -65,7 +65,7 @@ impl Body {
         match frame.framing {
             Framing::None => Ok(Self::inline(head..head, None)),
             Framing::Length(bytes) => {
-                let most = socket.shard.settings.limits.body_bytes;
+                let most = socket.shard.limits.body_bytes;
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 if bytes > most {
                     return Err(too_large());
@@ -113,7 +113,7 @@ async fn decode(
     frame: &Frame,
 ) -> Result<Body, BodyError> {
     let head = frame.head_bytes;
-    let most = socket.shard.settings.limits.body_bytes;
+    let most = socket.shard.limits.body_bytes;
     let mut decoder = Decoder::new();
     let mut decoded = Vec::new();
     let mut invited = false;
@@ -186,7 +186,7 @@ async fn invite(socket: &mut Socket, output: &mut Vec<u8>, frame: &Frame) -> Res
 }
 
 async fn more(socket: &mut Socket, input: &mut Vec<u8>, room: usize) -> Result<(), BodyError> {
-    socket.phase(Phase::Receiving, Some(socket.shard.settings.limits.head_timeout));
+    socket.phase(Phase::Receiving, Some(socket.shard.limits.head_timeout));
     match socket.read(input, room).await {
         Got::More => Ok(()),
         _ if socket.handle.expired.get() => {

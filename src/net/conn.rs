@@ -279,7 +279,7 @@ impl Conn {
             self.socket.got_while_hot(read, &mut self.input)
         } else {
             if !receives {
-                let limit = shard.settings.limits.head_timeout;
+                let limit = shard.limits.head_timeout;
                 self.socket.phase(Phase::Receiving, Some(limit));
             }
             self.socket.read(&mut self.input, READ_BYTES_MAX).await
@@ -301,7 +301,7 @@ impl Conn {
     fn cool_down(&mut self, shard: &Rc<Shard>) -> Next {
         shard.pool.give(std::mem::take(&mut self.input));
         shard.pool.give(std::mem::take(&mut self.output));
-        self.socket.phase(Phase::Idle, Some(shard.settings.limits.keep_alive_timeout));
+        self.socket.phase(Phase::Idle, Some(shard.limits.keep_alive_timeout));
         Next::Leave(Leave::Idle)
     }
 
@@ -309,7 +309,7 @@ impl Conn {
     fn wake_up(&mut self) -> Next {
         let shard = &self.socket.shard;
         self.input = shard.pool.take();
-        self.socket.phase(Phase::Receiving, Some(shard.settings.limits.head_timeout));
+        self.socket.phase(Phase::Receiving, Some(shard.limits.head_timeout));
         Next::Receive
     }
 

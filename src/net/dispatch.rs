@@ -50,13 +50,13 @@ pub(super) fn post(shard: &Rc<Shard>, request: &Request, body: &[u8]) -> Outcome
         && single.kind == Kind::Request
         && single.method.as_deref() == Some("initialize")
     {
-        return initialize(shard, single);
+        return initialize(shard, request.server, single);
     }
     let live = match find(shard, request, id_of(&message), Some(&message)) {
         Ok(live) => live,
         Err(answer) => return answer.into(),
     };
-    let form = ReplyForm { accept: request.accept, answers: shard.process.config.answers };
+    let form = ReplyForm { accept: request.accept, answers: shard.server(request.server).answers };
     let only_notes = match &message {
         Message::Single(single) => single.kind != Kind::Request,
         Message::Batch(all) => all.iter().all(|message| message.kind != Kind::Request),
@@ -165,10 +165,12 @@ pub(super) fn find(
     };
     let Some(live) = shard.session(&key) else { return Err(Answer::no_session(id)) };
     // Until its initialize is answered nobody but us knows the id, except where the transport
-    // names it first. A session of one transport is none of the other's.
+    // names it first. A session of one transport is none of the other's, nor one of another
+    // server's.
     let http_sse = request.verb.is_http_sse();
     let served = live.look(|session| {
         session.ended().is_none()
+            && session.settings().server == request.server
             && session.is_http_sse() == http_sse
             && (http_sse || session.is_initialized())
     });
@@ -258,13 +260,13 @@ fn id_of_any<'a>(message: &Message<'a>) -> Option<&'a str> {
     }
 }
 
-fn initialize(shard: &Rc<Shard>, message: &Envelope<'_>) -> Outcome {
+fn initialize(shard: &Rc<Shard>, server: u16, message: &Envelope<'_>) -> Outcome {
     if shard.draining.get() {
         let reason = "the server is shutting down";
         let status = Status::ServiceUnavailable;
         return Answer::error(status, message.id, codes::RESTARTED, reason).into();
     }
-    let Some(live) = shard.add_session(None) else { return no_room(message.id).into() };
+    let Some(live) = shard.add_session(server, None) else { return no_room(message.id).into() };
     // Always JSON: its head carries the session's id.
     let accept = Accept { json: true, sse: false };
     let form = ReplyForm { accept, answers: Answers::Json };

@@ -36,7 +36,7 @@ pub(super) async fn open(shard: &Rc<Shard>, request: &Request) -> Opened {
     let kind = if cursor.is_some() { RequestKind::Resume } else { RequestKind::Get };
     shard.counters.request(kind);
     if request.verb == Verb::OpenHttpSse && request.session == SessionField::Missing {
-        return open_http_sse(shard);
+        return open_http_sse(shard, request.server);
     }
     let live = match find(shard, request, None, None) {
         Ok(live) => live,
@@ -75,7 +75,7 @@ pub(super) async fn open(shard: &Rc<Shard>, request: &Request) -> Opened {
 }
 
 /// A new session of the HTTP+SSE transport, whose stream this connection has at once.
-fn open_http_sse(shard: &Rc<Shard>) -> Opened {
+fn open_http_sse(shard: &Rc<Shard>, server: u16) -> Opened {
     if shard.draining.get() {
         let reason = "the server is shutting down";
         let status = Status::ServiceUnavailable;
@@ -85,8 +85,8 @@ fn open_http_sse(shard: &Rc<Shard>) -> Opened {
         let (status, reason) = (Status::ServiceUnavailable, "the log of this server has failed");
         return Opened::Answer(Answer::error(status, None, codes::LOG_FAILED, reason));
     }
-    let paths = shard.process.config.http_sse.as_ref();
-    let live = paths.and_then(|paths| shard.add_session(Some(paths)));
+    let paths = shard.server(server).http_sse.as_ref();
+    let live = paths.and_then(|paths| shard.add_session(server, Some(paths)));
     let Some(live) = live else { return Opened::Answer(no_room(None)) };
     live.set_known();
     info!(session = %live.short, transport = "http+sse", "session started");

@@ -1,7 +1,7 @@
 //! What one request head asks for, checked as far as a head can be. Pure.
 
 use crate::auth::origin::OriginPolicy;
-use crate::config::Config;
+use crate::config::{Config, ServerConfig};
 use crate::http::request::{Framing, Head, Method, Version};
 use crate::http::response::Status;
 use crate::mcp::headers::{self, Accept, Single};
@@ -59,11 +59,20 @@ enum Endpoint {
 }
 
 impl Endpoint {
-    fn find(path: &str, config: &Config) -> Option<Self> {
-        if path == config.path {
+    /// With the server that it belongs to, by its place in the configuration.
+    fn find(path: &str, config: &Config) -> Option<(u16, Self)> {
+        config
+            .servers
+            .iter()
+            .zip(0..)
+            .find_map(|(server, index)| Self::of(path, server).map(|endpoint| (index, endpoint)))
+    }
+
+    fn of(path: &str, server: &ServerConfig) -> Option<Self> {
+        if path == server.path {
             return Some(Self::Mcp);
         }
-        let paths = config.http_sse.as_ref()?;
+        let paths = server.http_sse.as_ref()?;
         if path == paths.stream {
             return Some(Self::HttpSseStream);
         }
@@ -94,6 +103,8 @@ impl Endpoint {
 /// A request whose head was acceptable.
 #[derive(Debug)]
 pub(super) struct Request {
+    /// The server whose path it is.
+    pub(super) server: u16,
     pub(super) verb: Verb,
     pub(super) accept: Accept,
     pub(super) session: SessionField,
@@ -132,7 +143,7 @@ impl Frame {
             keep_alive: head.keep_alive,
             expect_continue: head.expect_continue,
             head_only: head.method == Method::Head,
-            allow: Endpoint::find(head.path, config).map_or("", Endpoint::allow),
+            allow: Endpoint::find(head.path, config).map_or("", |(_, endpoint)| endpoint.allow()),
         }
     }
 }
@@ -151,7 +162,7 @@ impl Request {
         if !origins.allows_host(head.host()) {
             return refuse(Status::Forbidden, "this host is not served here");
         }
-        let Some(endpoint) = Endpoint::find(head.path, config) else {
+        let Some((server, endpoint)) = Endpoint::find(head.path, config) else {
             return refuse(Status::NotFound, "nothing is served at this path");
         };
         let Some(verb) = endpoint.verb(head.method) else {
@@ -171,6 +182,7 @@ impl Request {
             return refuse(Status::NotAcceptable, reason);
         }
         let mut request = Self {
+            server,
             verb,
             accept,
             session: SessionField::Missing,

@@ -105,7 +105,7 @@ impl Writer {
                 Step::Wait => {
                     // No buffer is held meanwhile.
                     socket.shard.pool.give(std::mem::take(output));
-                    let silence = socket.shard.settings.limits.sse_keep_alive;
+                    let silence = socket.shard.limits.sse_keep_alive;
                     self.wait(socket, silence.min(HOT_TIME)).await;
                     if silence > HOT_TIME && socket.handle.expired.replace(false) {
                         self.live.rest();
@@ -188,7 +188,7 @@ impl Writer {
         &'a mut self,
         socket: &'a Socket,
     ) -> impl Future<Output = ()> + 'a {
-        let silence = socket.shard.settings.limits.sse_keep_alive;
+        let silence = socket.shard.limits.sse_keep_alive;
         self.wait(socket, silence.saturating_sub(HOT_TIME))
     }
 

@@ -144,6 +144,7 @@ impl Session {
             if self.is_http_sse() { Transport::HttpSse } else { Transport::StreamableHttp };
         SessionBody {
             id: self.id,
+            server: self.settings.server_name.to_string(),
             principal: 0,
             transport,
             next_stream: self.streams.next(),
@@ -217,6 +218,13 @@ impl Session {
             requests: setups.into_iter().filter_map(|line| book::setup_of(&text(line))).collect(),
         };
         Some((session, remembered))
+    }
+
+    /// What a recovery has found cannot go on: the log says that it is over, for good.
+    pub fn end_recovered(recovered: &RecoveredSession, settings: &Settings) {
+        if let Some(journal) = &settings.journal {
+            Book::of(journal, recovered.slot, settings.asked_before).end();
+        }
     }
 
     fn restore_stream(&mut self, now: Instant, recovered: RecoveredStream) {

@@ -78,6 +78,7 @@ fn the_numbers_of_a_damaged_stream_are_not_used_again() {
     let now = Instant::now();
     let body = SessionBody {
         id: SessionId::from_random(0, [1; 16]),
+        server: "default".into(),
         principal: 0,
         transport: Transport::StreamableHttp,
         next_stream: 1,

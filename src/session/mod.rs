@@ -67,6 +67,10 @@ pub const RETRY_MS: u64 = 3000;
 /// What all sessions of a shard share.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The server that stands behind, by its place in the configuration.
+    pub server: u16,
+    /// What that server is called: what the durable log knows it by.
+    pub server_name: Box<str>,
     /// The bounds.
     pub limits: Limits,
     /// The key of the event ids' tokens.
@@ -82,10 +86,22 @@ pub struct Settings {
     pub journal: Option<Rc<RefCell<Journal>>>,
 }
 
+/// The name of the server that has no name: the only one, where no file says what is served.
+pub const DEFAULT_SERVER: &str = "default";
+
 impl Settings {
-    /// Of sessions that end with their process.
+    /// Of sessions of the only server, that end with their process.
     pub fn in_memory(limits: Limits, key: [u8; 32], overflow: Overflow) -> Self {
-        Self { limits, key, overflow, epoch: 1, asked_before: 0, journal: None }
+        Self {
+            server: 0,
+            server_name: DEFAULT_SERVER.into(),
+            limits,
+            key,
+            overflow,
+            epoch: 1,
+            asked_before: 0,
+            journal: None,
+        }
     }
 }
 
@@ -215,6 +231,11 @@ impl Session {
     fn idle_timeout(&self) -> Duration {
         let limits = &self.settings.limits;
         if self.is_http_sse() { limits.retention } else { limits.idle_timeout }
+    }
+
+    /// What it shares with the other sessions of its server.
+    pub fn settings(&self) -> &Rc<Settings> {
+        &self.settings
     }
 
     /// The session's id, a secret.

@@ -1,10 +1,10 @@
 //! From a configuration to running shards, and back to an exit code.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -103,8 +103,10 @@ pub fn start(config: Config, inherited: Option<OwnedFd>) -> Result<Running, Stri
     }
     let signals = watch_signals().map_err(|error| fail("signals", error))?;
     if config.data.is_some() {
-        let wrong = config.limits.check_data(count);
+        let of_servers = config.servers.iter().flat_map(|server| server.limits.check_data(count));
+        let wrong: BTreeSet<String> = of_servers.collect();
         if !wrong.is_empty() {
+            let wrong: Vec<String> = wrong.into_iter().collect();
             return Err(wrong.join("; "));
         }
     }
@@ -156,7 +158,8 @@ impl Running {
         let deadline = Instant::now() + limits.drain_timeout;
         info!(signal = first, grace_s = limits.drain_timeout.as_secs_f32(), "draining");
         self.send_all(|| Letter::Drain(deadline));
-        let last = deadline + DRAIN_SLACK + limits.child_grace * 3;
+        let graces = self.process.config.servers.iter().map(|server| server.limits.child_grace);
+        let last = deadline + DRAIN_SLACK + graces.max().unwrap_or_default() * 3;
         let mut waiting = self.process.mailboxes.len();
         while waiting > 0 {
             match self.drained.recv_timeout(Duration::from_millis(20)) {
@@ -220,14 +223,11 @@ fn process(
         .map_err(|wrong| wrong.join("; "))?;
     let mailboxes: io::Result<Vec<_>> =
         (0..count).map(|_| Mailbox::new(config.limits.connections)).collect();
-    let spawner = match &config.upstream {
-        UpstreamConfig::Builtin => None,
-        UpstreamConfig::Stdio { command, env, cwd } => {
-            let env = child_env(env, |name| std::env::var_os(name));
-            let spec = command_spec(command, env, cwd.clone())?;
-            let spawner = Spawner::start().map_err(|error| fail("the spawner", error))?;
-            Some((spawner, Arc::new(spec)))
-        }
+    let commands: Vec<_> =
+        config.servers.iter().map(|server| command_of(&server.upstream)).collect();
+    let spawner = match commands.iter().any(Option::is_some) {
+        true => Some(Spawner::start().map_err(|error| fail("the spawner", error))?),
+        false => None,
     };
     Ok(Process {
         origins,
@@ -237,6 +237,7 @@ fn process(
         mailboxes: mailboxes.map_err(|error| fail("mailboxes", error))?,
         counters: (0..count).map(|_| counters::new_shared()).collect(),
         spawner,
+        commands,
         connections: AtomicUsize::new(0),
         sessions: AtomicUsize::new(0),
         killed: AtomicUsize::new(0),
@@ -245,13 +246,13 @@ fn process(
     })
 }
 
-fn command_spec(
-    command: &[OsString],
-    env: Vec<(OsString, OsString)>,
-    cwd: Option<PathBuf>,
-) -> Result<CommandSpec, String> {
-    let (program, args) = command.split_first().ok_or("no command to serve")?;
-    Ok(CommandSpec { program: program.clone(), args: args.to_vec(), env, cwd })
+/// What is started for a session; none for the built-in server.
+fn command_of(upstream: &UpstreamConfig) -> Option<Arc<CommandSpec>> {
+    let UpstreamConfig::Stdio { command, env, cwd } = upstream else { return None };
+    let (program, args) = command.split_first().expect("a command was checked not to be empty");
+    let env = child_env(env, |name| std::env::var_os(name));
+    let (program, args) = (program.clone(), args.to_vec());
+    Some(Arc::new(CommandSpec { program, args, env, cwd: cwd.clone() }))
 }
 
 /// A child's environment: what any program needs, and what the operator named.

@@ -20,7 +20,8 @@ struct Link {
 pub(super) fn start(shard: &Rc<Shard>, live: &Rc<Live>, pipes: Pipes) {
     let link = Link { shard: Rc::clone(shard), live: Rc::downgrade(live) };
     let name = live.short.to_string();
-    match Child::start(pipes, &shard.settings.limits, Rc::new(link), name) {
+    let settings = live.look(|session| Rc::clone(session.settings()));
+    match Child::start(pipes, &settings.limits, Rc::new(link), name) {
         Ok(child) => {
             shard.counters.children_started.increment();
             live.set_child(shard, child);

@@ -104,21 +104,28 @@ impl Shard {
         let now = Instant::now();
         let mut restored = 0;
         for recovered in sessions {
-            let settings = Rc::clone(&self.settings);
-            let Some((session, told)) = Session::restore(recovered, settings, now) else {
+            let servers = &self.process.config.servers;
+            let server = servers.iter().position(|server| server.name == recovered.body.server);
+            let Some(server) = server else {
+                warn!(server = recovered.body.server, "a session's server is not served any more");
+                Session::end_recovered(&recovered, self.settings(0));
+                continue;
+            };
+            let (config, settings) = (&servers[server], self.settings(server as u16));
+            let Some((session, told)) = Session::restore(recovered, Rc::clone(settings), now)
+            else {
                 continue;
             };
             if !self.has_place(&session.id()) {
                 warn!(session = %session.id().short(), "a session is lost: its key is taken");
                 continue;
             }
-            let behind = match &self.process.config.upstream {
+            let behind = match &config.upstream {
                 UpstreamConfig::Builtin => {
                     Behind::InProcess(Box::new(InProcess::restored(now, &told)))
                 }
                 UpstreamConfig::Stdio { .. } => {
-                    let config = &self.process.config;
-                    let most = self.settings.limits.stdin_bytes;
+                    let most = config.limits.stdin_bytes;
                     let piped = Piped::restored(now, config.on_child_exit, most, &told);
                     Behind::Piped(Box::new(piped))
                 }
@@ -156,7 +163,7 @@ impl Shard {
     /// Makes the oldest segment go, if it has to: what must outlive it is logged again first.
     async fn retire_oldest(self: &Rc<Self>) -> bool {
         let Some(wal) = &self.wal else { return false };
-        let limits = &self.settings.limits;
+        let limits = &self.limits;
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = since_1970.unwrap_or_default().as_secs();
         let bytes = limits.data_bytes / self.process.mailboxes.len() as u64;

@@ -387,7 +387,7 @@ impl Live {
     /// Somebody waits for room: after the pause timeout, or where there is a disk after the time
     /// that a reader has before the producer goes on there, it is asked again whatever happens.
     fn expect_room(&self, shard: &Shard, now: Instant) {
-        let timeout = shard.settings.limits.pause_timeout;
+        let timeout = self.look(|session| session.settings().limits.pause_timeout);
         let timeout = if shard.wal().is_some() { timeout.min(DISK_WAIT) } else { timeout };
         let wait = self.busy().room.expect(now + timeout);
         if wait != Wait::Known {

@@ -90,7 +90,7 @@ impl Producers {
         let (producer, consumer) = Ring::with_slots(PRODUCER_RING_SLOTS);
         let number = shard.key();
         let mailbox = Arc::clone(&shard.process.mailboxes[usize::from(shard.index)]);
-        let event_bytes_max = shard.settings.limits.event_bytes;
+        let event_bytes_max = live.look(|session| session.settings().limits.event_bytes);
         let bell = MailBell { event_bytes_max, mailbox, key: number, queued: Arc::clone(&queued) };
         let (live, outbound_started) = (Rc::downgrade(live), Arc::clone(&started));
         ends.insert(number, End { consumer, queued, started, live, about });

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tracing::{info, warn};
 
 use crate::auth::origin::OriginPolicy;
-use crate::config::{Config, HttpSsePaths, UpstreamConfig};
+use crate::config::{Config, HttpSsePaths, ServerConfig, UpstreamConfig};
 use crate::http::response::DateCache;
+use crate::limits::Limits;
 use crate::mcp::session_id::SessionId;
 use crate::net::handle::Handle;
 use crate::obs::counters::{SharedCounters, Totals};
@@ -66,7 +67,10 @@ pub struct Process {
     /// Each shard's counters, by index.
     pub counters: Vec<SharedCounters>,
     /// Starts children; there only where a command is served.
-    pub spawner: Option<(Spawner, Arc<CommandSpec>)>,
+    pub spawner: Option<Spawner>,
+    /// What is started for a session of each server, by its place in the configuration; none for
+    /// the built-in one.
+    pub commands: Vec<Option<Arc<CommandSpec>>>,
     /// Connections that are open.
     pub connections: AtomicUsize,
     /// Sessions that are alive.
@@ -115,8 +119,10 @@ pub struct Shard {
     pub index: u16,
     /// The process.
     pub process: Arc<Process>,
-    /// What its sessions share.
-    pub settings: Rc<Settings>,
+    /// The bounds of the process.
+    pub limits: Limits,
+    /// What the sessions of each server share, by its place in the configuration.
+    servers: Vec<Rc<Settings>>,
     /// Its counters.
     pub counters: SharedCounters,
     /// Its write and read buffers.
@@ -167,17 +173,23 @@ impl Shard {
         let now = Instant::now();
         let limits = process.config.limits.clone();
         let (memory_bytes, shards) = (limits.memory_bytes, process.mailboxes.len() as u64);
-        let settings = Rc::new(Settings {
-            limits,
-            key: process.key,
-            overflow: process.config.overflow,
-            epoch: process.epoch,
-            asked_before: u64::from(process.runs) << 32,
-            journal: wal.as_ref().map(|wal| Rc::clone(wal.journal())),
-        });
+        let settings = |(server, config): (usize, &ServerConfig)| {
+            Rc::new(Settings {
+                server: server as u16,
+                server_name: config.name.as_str().into(),
+                limits: config.limits.clone(),
+                key: process.key,
+                overflow: config.overflow,
+                epoch: process.epoch,
+                asked_before: u64::from(process.runs) << 32,
+                journal: wal.as_ref().map(|wal| Rc::clone(wal.journal())),
+            })
+        };
+        let servers = process.config.servers.iter().enumerate().map(settings).collect();
         Ok(Rc::new(Self {
             index,
-            settings,
+            limits,
+            servers,
             counters: process.counters[usize::from(index)].clone(),
             process,
             pool: Pool::new(POOLED_BUFFERS),
@@ -268,10 +280,24 @@ impl Shard {
         live.filter(|live| live.look(|session| session.id() == *id))
     }
 
-    /// A new session, owned by this shard; none where the process has as many as it may. With
-    /// `http_sse` it is one of that transport.
-    pub fn add_session(self: &Rc<Self>, http_sse: Option<&HttpSsePaths>) -> Option<Rc<Live>> {
-        let most = self.settings.limits.sessions;
+    /// A server, by its place in the configuration.
+    pub fn server(&self, server: u16) -> &ServerConfig {
+        &self.process.config.servers[usize::from(server)]
+    }
+
+    /// What sessions of this server share.
+    pub(super) fn settings(&self, server: u16) -> &Rc<Settings> {
+        &self.servers[usize::from(server)]
+    }
+
+    /// A new session of a server, owned by this shard; none where the process has as many as it
+    /// may. With `http_sse` it is one of that transport.
+    pub fn add_session(
+        self: &Rc<Self>,
+        server: u16,
+        http_sse: Option<&HttpSsePaths>,
+    ) -> Option<Rc<Live>> {
+        let most = self.limits.sessions;
         let counted = &self.process.sessions;
         if counted.fetch_add(1, Ordering::Relaxed) >= most {
             counted.fetch_sub(1, Ordering::Relaxed);
@@ -279,16 +305,17 @@ impl Shard {
         }
         let now = Instant::now();
         let id = self.new_id();
-        let settings = Rc::clone(&self.settings);
+        let settings = Rc::clone(self.settings(server));
+        let config = self.server(server);
         let session = match http_sse {
             None => Session::new(id, settings, now),
             Some(paths) => Session::new_http_sse(id, settings, now, paths.endpoint(&id.write())),
         };
-        let behind = match &self.process.config.upstream {
+        let behind = match &config.upstream {
             UpstreamConfig::Builtin => Behind::InProcess(Box::default()),
             UpstreamConfig::Stdio { .. } => {
-                let most = self.settings.limits.stdin_bytes;
-                Behind::Piped(Box::new(Piped::new(now, self.process.config.on_child_exit, most)))
+                let most = config.limits.stdin_bytes;
+                Behind::Piped(Box::new(Piped::new(now, config.on_child_exit, most)))
             }
         };
         self.counters.sessions_started.increment();
@@ -348,7 +375,11 @@ impl Shard {
 
     /// Starts a child for a session, on a task of its own.
     pub fn spawn_child(self: &Rc<Self>, live: &Rc<Live>) {
-        let Some((spawner, command)) = self.process.spawner.clone() else { return };
+        let server = live.look(|session| session.settings().server);
+        let command = self.process.commands[usize::from(server)].clone();
+        let (Some(spawner), Some(command)) = (self.process.spawner.clone(), command) else {
+            return;
+        };
         let (shard, live) = (Rc::clone(self), Rc::clone(live));
         self.spawning.update(|spawning| spawning + 1);
         let on_panic = Rc::clone(self);

@@ -27,6 +27,8 @@ pub struct SessionBody {
     pub id: SessionId,
     /// Whose it is: a stable hash of the name of a key or principal; 0 for nobody's.
     pub principal: u64,
+    /// The name of the server behind it.
+    pub server: String,
     /// How its client talks.
     pub transport: Transport,
     /// The number that its next stream gets, at least.
@@ -124,6 +126,7 @@ impl SessionBody {
         out.push(self.transport as u8);
         out.extend_from_slice(&self.principal.to_le_bytes());
         out.extend_from_slice(&self.next_stream.to_le_bytes());
+        push_field(out, self.server.as_bytes());
         push_field(out, self.revision.as_bytes());
         push_field(out, self.endpoint.as_bytes());
         push_field(out, &self.initialize);
@@ -145,6 +148,7 @@ impl SessionBody {
             transport,
             principal: u64::from_le_bytes(fields.take()?),
             next_stream: fields.number()?,
+            server: fields.text()?,
             revision: fields.text()?,
             endpoint: fields.text()?,
             initialize: fields.field()?.to_vec(),
@@ -214,6 +218,7 @@ mod tests {
     fn session() -> SessionBody {
         SessionBody {
             id: SessionId::from_random(3, [9; 16]),
+            server: "default".into(),
             principal: 77,
             transport: Transport::HttpSse,
             next_stream: 5,

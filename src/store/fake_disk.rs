@@ -124,6 +124,7 @@ pub(super) fn of(kind: Kind, slot: u32, stream: u32, number: u64) -> Header {
 pub(super) fn session_body(slot: u32) -> SessionBody {
     SessionBody {
         id: SessionId::from_random(0, [slot as u8; 16]),
+        server: "default".into(),
         principal: 0,
         transport: Transport::StreamableHttp,
         next_stream: 1,

@@ -13,7 +13,7 @@ use super::journal::Level;
 /// Bytes of a segment's header; the first record follows.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
 /// The format that is written, and the only one that is read.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 /// What a segment begins with.
 const MAGIC: [u8; 8] = *b"gaplswal";
 /// The header's checksum covers what is before it.
@@ -313,11 +313,11 @@ mod tests {
     #[test]
     fn another_format_is_told_from_damage() {
         let mut bytes = header().encode();
-        bytes[8] = 2;
+        bytes[8] = 3;
         assert_eq!(SegmentHeader::decode(&bytes, 0x0605_0403), Err(BadSegment::Header));
         let sum = checksum(0x0605_0403, &bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(SegmentHeader::decode(&bytes, 0x0605_0403), Err(BadSegment::Version(2)));
+        assert_eq!(SegmentHeader::decode(&bytes, 0x0605_0403), Err(BadSegment::Version(3)));
     }
 
     #[test]

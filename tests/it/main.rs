@@ -34,6 +34,7 @@ mod resume;
 mod runtime_facts;
 mod scripted;
 mod server;
+mod servers;
 mod sessions;
 mod slow_reader;
 mod stdio_child;

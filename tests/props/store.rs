@@ -42,6 +42,7 @@ fn session_body() -> impl Strategy<Value = SessionBody> {
             let id = SessionId::from_random(shard, random);
             SessionBody {
                 id,
+                server: "default".into(),
                 principal,
                 transport,
                 next_stream,
@@ -118,6 +119,7 @@ fn logged(events: &[(u32, Vec<u8>)], files: &mut Files) -> Vec<u64> {
     let id = SessionId::from_random(0, [1; 16]);
     let session = SessionBody {
         id,
+        server: "default".into(),
         principal: 0,
         transport: Transport::StreamableHttp,
         next_stream: 2,

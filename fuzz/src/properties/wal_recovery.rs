@@ -210,6 +210,7 @@ fn header(made: &Made<'_>) -> Header {
 fn session_body(slot: u32) -> SessionBody {
     SessionBody {
         id: SessionId::from_random(0, [slot as u8; 16]),
+        server: "default".into(),
         principal: 0,
         transport: Transport::StreamableHttp,
         next_stream: 1,

@@ -116,6 +116,7 @@ fn segment((shard, shards): (u16, u16), number: u32, level: Level) -> Vec<u8> {
 fn session(id: SessionId, slot: u32) -> Vec<u8> {
     let body = SessionBody {
         id,
+        server: "default".into(),
         principal: 3,
         transport: Transport::StreamableHttp,
         next_stream: 2,

@@ -191,8 +191,12 @@ impl Lines<'_> {
         let Ok(session) = SessionBody::decode(body) else { return meaningless(line) };
         write!(
             line,
-            " transport={:?} revision={:?} principal={:016x} next_stream={}",
-            session.transport, session.revision, session.principal, session.next_stream
+            " server={} transport={:?} revision={:?} principal={:016x} next_stream={}",
+            session.server,
+            session.transport,
+            session.revision,
+            session.principal,
+            session.next_stream
         )?;
         if self.what.bodies {
             let parts = [("initialize", &session.initialize), ("result", &session.result)];

@@ -54,6 +54,7 @@ impl Made {
         let mut body = Vec::new();
         let session = SessionBody {
             id: session_id(),
+            server: "default".into(),
             principal: 0,
             transport: Transport::StreamableHttp,
             next_stream: 2,
