@@ -6,6 +6,7 @@ use gapless::config::{self, Command, Config, LogAction, LogCommand};
 use gapless::obs::log;
 use gapless::shard::boot;
 use gapless::store::tool;
+use gapless::sys::service;
 use gapless::upstream::stdio_server;
 
 /// Freed memory goes back to the system where it can: sessions come and go.
@@ -25,6 +26,10 @@ fn run() -> i32 {
         Ok(Command::Show(text)) => print(&text),
         Ok(Command::Stdio) => stdio(),
         Ok(Command::Log(command)) => log(command),
+        Ok(Command::Manual(manual)) => match manual.write(io::stdout().lock()) {
+            Ok(()) => 0,
+            Err(error) => fail(&error.to_string()),
+        },
         Err(usage) => {
             let code = usage.exit_code();
             // Nothing can be said where nobody listens.
@@ -69,6 +74,7 @@ fn serve(mut config: Config) -> i32 {
         );
         tracing::info!(url, "serving");
     }
+    service::ready();
     let process = running.process();
     let code = running.wait();
     process.totals(guard.lost_lines()).log();

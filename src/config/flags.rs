@@ -10,6 +10,7 @@ use clap::builder::{OsStringValueParser, Styles, styling::AnsiColor};
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::limits::{ADMISSION, BOUNDS, CHILDREN, DATA, LOGS, TIMEOUTS};
+use super::manual::{self, Manual};
 use super::words::{Given, Place, Words};
 use super::{LogAction, LogCommand, Usage};
 use crate::limits::Limits;
@@ -26,6 +27,8 @@ pub(super) enum Typed {
     Stdio,
     /// `gapless log`, which has no options that the environment could stand in for.
     Log(LogCommand),
+    /// `gapless man` and `gapless completions`.
+    Manual(Manual),
 }
 
 /// An option that is not a bound.
@@ -369,7 +372,7 @@ fn option(name: &'static str, value_name: &'static str, help: impl Into<String>)
         .allow_negative_numbers(true)
 }
 
-fn program() -> clap::Command {
+pub(super) fn program() -> clap::Command {
     let styles = Styles::styled()
         .header(AnsiColor::Green.on_default().bold())
         .usage(AnsiColor::Green.on_default().bold())
@@ -391,6 +394,7 @@ fn program() -> clap::Command {
                 .after_help("Try it behind the network side: gapless serve -- gapless stdio"),
         )
         .subcommand(log_command())
+        .subcommands(manual::commands())
         .after_help("Run 'gapless serve --help' for every option with its default and unit.")
 }
 
@@ -421,6 +425,10 @@ pub(super) fn parse(
         }
         Some((name, typed)) if name == "log" => {
             Ok(Typed::Log(log(typed).expect("clap demands a subcommand and a directory")))
+        }
+        Some((name, typed)) if name != "stdio" => {
+            let manual = Manual::read(&name, typed).expect("clap knows no other subcommand");
+            Ok(Typed::Manual(manual))
         }
         _ => Ok(Typed::Stdio),
     }

@@ -12,6 +12,7 @@ mod file;
 mod flags;
 mod http_sse;
 mod limits;
+mod manual;
 mod mcp_config;
 mod servers;
 mod show;
@@ -27,6 +28,7 @@ use crate::limits::Limits;
 pub use crate::limits::SHARDS_MAX;
 
 pub use self::http_sse::HttpSsePaths;
+pub use self::manual::Manual;
 use self::words::Words;
 pub use crate::session::{Answers, DEFAULT_SERVER, Overflow};
 pub use crate::store::journal::Level;
@@ -45,6 +47,8 @@ pub enum Command {
     Stdio,
     /// `gapless log`: look into a data directory.
     Log(LogCommand),
+    /// `gapless man`, `gapless completions`: what is made of the options.
+    Manual(Manual),
 }
 
 /// What to do with a data directory.
@@ -255,6 +259,7 @@ pub fn from_args(
     match flags::parse(args, env)? {
         flags::Typed::Stdio => Ok(Command::Stdio),
         flags::Typed::Log(command) => Ok(Command::Log(command)),
+        flags::Typed::Manual(manual) => Ok(Command::Manual(manual)),
         flags::Typed::Serve(words) => meaning(&with_files(words, read)).map(Command::Serve),
         flags::Typed::Check(words) => meaning(&with_files(words, read)).map(Command::Check),
         flags::Typed::Show(words) => {

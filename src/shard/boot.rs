@@ -25,7 +25,7 @@ use crate::store::meta::Meta;
 use crate::store::start::{self, ShardLog};
 use crate::store::wal::{self, Wal};
 use crate::sys::signal::{self, SignalFd};
-use crate::sys::{affinity, fds, listen, uring};
+use crate::sys::{affinity, fds, listen, service, uring};
 use crate::upstream::spawner::{CommandSpec, Spawner};
 
 use super::handoff::Letter;
@@ -157,9 +157,10 @@ impl Running {
         let limits = &self.process.config.limits;
         let deadline = Instant::now() + limits.drain_timeout;
         info!(signal = first, grace_s = limits.drain_timeout.as_secs_f32(), "draining");
-        self.send_all(|| Letter::Drain(deadline));
         let graces = self.process.config.servers.iter().map(|server| server.limits.child_grace);
         let last = deadline + DRAIN_SLACK + graces.max().unwrap_or_default() * 3;
+        service::stopping(last.saturating_duration_since(Instant::now()));
+        self.send_all(|| Letter::Drain(deadline));
         let mut waiting = self.process.mailboxes.len();
         while waiting > 0 {
             match self.drained.recv_timeout(Duration::from_millis(20)) {

@@ -21,6 +21,7 @@ pub mod mpsc;
 pub mod pidfd;
 pub mod pipe;
 pub mod random;
+pub mod service;
 pub mod signal;
 mod sockaddr;
 pub mod tcp;

@@ -35,6 +35,7 @@ mod runtime_facts;
 mod scripted;
 mod server;
 mod servers;
+mod service;
 mod sessions;
 mod slow_reader;
 mod stdio_child;
