@@ -11,6 +11,7 @@
 //! `http`, `mcp`, `session`, `stream` are pure: they take bytes, events and `now`, and return what
 //! to do. `sys`, `shard`, `net` and the shells of `upstream` touch the machine.
 
+pub mod admin;
 pub mod auth;
 pub mod config;
 pub mod http;

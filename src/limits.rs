@@ -46,7 +46,7 @@ pub const PRODUCER_RING_SLOTS: usize = 256;
 /// Handles on one shard's streams that off-core producers hold at one time.
 pub const PRODUCERS_MAX: usize = 16 * 1024;
 /// Commands that wait in one shard's mailbox.
-pub const MAILBOX_COMMANDS_MAX: usize = PRODUCERS_MAX + 64;
+pub const MAILBOX_COMMANDS_MAX: usize = PRODUCERS_MAX + 64 + ADMIN_CONNECTIONS_MAX;
 /// Requests of one session's upstream that its client has not answered.
 pub const ASKED_MAX: usize = 4096;
 /// The most that the bounds of one message and one body may be set to, bytes.
@@ -62,6 +62,12 @@ pub const LINE_OVERHEAD_BYTES: usize = 64;
 pub const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// The most shards that may be asked for: more than any machine this is meant for has CPUs.
 pub const SHARDS_MAX: usize = 64;
+/// Connections of the admin listener.
+pub const ADMIN_CONNECTIONS_MAX: usize = 32;
+/// How long the admin listener waits for a peer to send or to take something.
+pub const ADMIN_TIME_MAX: Duration = Duration::from_secs(10);
+/// Bytes of one request body of the admin listener.
+pub const ADMIN_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Servers of one process.
 pub const SERVERS_MAX: usize = 256;
 /// Characters of a server's name.

@@ -57,6 +57,7 @@ fn serve(mut config: Config) -> i32 {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
+    let admin = config.admin.clone();
     let paths: Vec<String> = config.servers.iter().map(|server| server.path.clone()).collect();
     let running = match boot::start(config, inherited) {
         Ok(running) => running,
@@ -65,6 +66,15 @@ fn serve(mut config: Config) -> i32 {
             return fail(&reason);
         }
     };
+    if let Some(admin) = admin {
+        match gapless::admin::start(&admin, running.process(), guard.lost_lines_counter()) {
+            Ok(address) => tracing::info!(%address, "the admin listener serves"),
+            Err(reason) => {
+                drop(guard);
+                return fail(&reason);
+            }
+        }
+    }
     // One line on stdout for each server; a reader that is gone does not matter.
     for path in paths {
         let url = format!("http://{}{path}", running.address);

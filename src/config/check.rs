@@ -39,6 +39,7 @@ pub(super) fn check(words: &Words) -> Result<Config, Vec<String>> {
         },
         limits: check.limits(),
         servers: Vec::new(),
+        admin: check.admin(),
         data: None,
     };
     config.servers = check.servers();

@@ -42,6 +42,7 @@ struct Choice {
 
 const FILES: &str = "Configuration files";
 const ENDPOINT: &str = "Endpoint";
+const ADMIN: &str = "Admin listener";
 const LOGGING: &str = "Logging (to stderr)";
 
 const CHOICES: &[Choice] = &[
@@ -192,6 +193,22 @@ const CHOICES: &[Choice] = &[
         repeatable: false,
         help: "The form of a log line [default: text]",
     },
+    Choice {
+        name: "admin-listen",
+        value_name: "ADDR:PORT",
+        heading: ADMIN,
+        repeatable: false,
+        help: "Where health, metrics and the status page are served; another address than the \
+               endpoint's [default: nowhere]",
+    },
+    Choice {
+        name: "admin-token-file",
+        value_name: "FILE",
+        heading: ADMIN,
+        repeatable: false,
+        help: "A file with the token that the admin listener asks for; must be given where other \
+               machines can reach it [default: none]",
+    },
 ];
 
 const ABOUT: &str = "Puts MCP servers on the network over HTTP, with streams that never silently \
@@ -272,7 +289,7 @@ fn serve_like(name: &'static str) -> clap::Command {
         (bound.heading, option(bound.name, bound.value_name(), help))
     });
     let options: Vec<_> = choices.chain(bounds).collect();
-    let headings = [FILES, ENDPOINT, CHILDREN, ADMISSION, LOGS, DATA, TIMEOUTS, LOGGING];
+    let headings = [FILES, ENDPOINT, CHILDREN, ADMISSION, LOGS, DATA, TIMEOUTS, ADMIN, LOGGING];
     let mut command = clap::Command::new(name)
         .override_usage(format!("gapless {name} [OPTIONS] [-- COMMAND ARGS...]"));
     for heading in headings {

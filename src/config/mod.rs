@@ -7,6 +7,7 @@
 //!
 //! Invariant: a [`Config`] that exists has passed every check, [`Limits::check`] included.
 
+mod admin;
 mod check;
 mod file;
 mod flags;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use crate::limits::Limits;
 pub use crate::limits::SHARDS_MAX;
 
+pub use self::admin::AdminConfig;
 pub use self::http_sse::HttpSsePaths;
 pub use self::manual::Manual;
 use self::words::Words;
@@ -97,6 +99,8 @@ pub struct Config {
     pub limits: Limits,
     /// What is served, each at paths of its own; never empty, sorted by name.
     pub servers: Vec<ServerConfig>,
+    /// The admin listener, where there is one.
+    pub admin: Option<AdminConfig>,
     /// Where the log outlives the process; none keeps everything in memory.
     pub data: Option<DataConfig>,
 }

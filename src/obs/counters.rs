@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
+use super::prometheus::Family;
 use crate::stream::resume::Class;
 
 /// A number that its one writer lets grow.
@@ -101,21 +102,21 @@ fn refusal_name(status: u16) -> String {
 /// Declares each counter once: its field in both structs, its place in the sum and in the line.
 macro_rules! counters {
     (
-        single { $($(#[$doc:meta])* $name:ident,)* }
-        grouped { $($(#[$group_doc:meta])* $group:ident: $all:path, $label:path;)* }
+        single { $($(#[doc = $doc:literal])* $name:ident,)* }
+        grouped { $($(#[doc = $group_doc:literal])* $group:ident: $all:path, $label:path, $key:literal;)* }
     ) => {
         /// The counters of one shard.
         #[derive(Debug, Default)]
         pub struct ShardCounters {
-            $($(#[$doc])* pub $name: Counter,)*
-            $($(#[$group_doc])* pub $group: [Counter; $all.len()],)*
+            $($(#[doc = $doc])* pub $name: Counter,)*
+            $($(#[doc = $group_doc])* pub $group: [Counter; $all.len()],)*
         }
 
         /// The sum over all shards.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
-            $($(#[$doc])* pub $name: u64,)*
-            $($(#[$group_doc])* pub $group: [u64; $all.len()],)*
+            $($(#[doc = $doc])* pub $name: u64,)*
+            $($(#[doc = $group_doc])* pub $group: [u64; $all.len()],)*
             /// Log lines dropped because their writer was slow; the process's, not a shard's.
             pub log_lines_lost: u64,
         }
@@ -136,6 +137,33 @@ macro_rules! counters {
                     each(&format!("{}.{}", stringify!($group), $label(item)), value);
                 })*
                 each("log_lines_lost", self.log_lines_lost);
+            }
+
+            /// Calls `each` with every counter as a metric; the help is its documentation.
+            pub fn for_each_family(&self, mut each: impl FnMut(&Family<'_>)) {
+                let name = |name: &str| format!("gapless_{name}");
+                $(each(&Family {
+                    name: name(stringify!($name)),
+                    help: concat!($($doc),*).trim(),
+                    label: "",
+                    samples: vec![(String::new(), self.$name)],
+                });)*
+                $(each(&Family {
+                    name: name(stringify!($group)),
+                    help: concat!($($group_doc),*).trim(),
+                    label: $key,
+                    samples: $all
+                        .into_iter()
+                        .zip(self.$group)
+                        .map(|(item, value)| ($label(item).to_string(), value))
+                        .collect(),
+                });)*
+                each(&Family {
+                    name: name("log_lines_lost"),
+                    help: "Log lines dropped because their writer was slow",
+                    label: "",
+                    samples: vec![(String::new(), self.log_lines_lost)],
+                });
             }
         }
     };
@@ -189,12 +217,12 @@ counters! {
         panics,
     }
     grouped {
-        /// Requests, by [`RequestKind`].
-        requests: RequestKind::ALL, RequestKind::name;
+        /// Requests, by what they were.
+        requests: RequestKind::ALL, RequestKind::name, "kind";
         /// Resumes by class, served and refused.
-        resumes: Class::ALL, Class::name;
-        /// Requests refused with an HTTP status; see [`ShardCounters::refusal`].
-        refusals: REFUSALS, refusal_name;
+        resumes: Class::ALL, Class::name, "class";
+        /// Requests refused, by their HTTP status.
+        refusals: REFUSALS, refusal_name, "status";
     }
 }
 

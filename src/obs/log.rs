@@ -52,6 +52,12 @@ impl LogGuard {
     pub fn lost_lines(&self) -> u64 {
         self.lost.dropped_lines() as u64
     }
+
+    /// What tells [`LogGuard::lost_lines`] at any time, from any thread.
+    pub fn lost_lines_counter(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+        let lost = self.lost.clone();
+        move || lost.dropped_lines() as u64
+    }
 }
 
 impl Drop for LogGuard {

@@ -1,4 +1,7 @@
-//! What the program tells about itself: log lines and counters. Neither blocks a core thread.
+//! What the program tells about itself: log lines, counters, metrics, where everything stands. None
+//! of it blocks a core thread.
 
 pub mod counters;
 pub mod log;
+pub mod prometheus;
+pub mod snapshot;

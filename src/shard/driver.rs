@@ -72,6 +72,9 @@ pub async fn read_mail(shard: Rc<Shard>, mut receiver: Receiver<Letter>) {
                 Letter::Dump => {
                     task::contain("dump", || super::dump::dump(&shard));
                 }
+                Letter::Ask(ask) => {
+                    task::contain("ask", || ask(&shard));
+                }
                 Letter::Kill => super::drain::kill_children(&shard),
                 Letter::Drain(deadline) => {
                     let drain = super::drain::drain(Rc::clone(&shard), deadline);

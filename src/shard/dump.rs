@@ -1,47 +1,26 @@
 //! Where every stream stands, to the log: what SIGUSR1 asks for.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use tracing::info;
 
-use crate::stream::Stream;
+use crate::obs::snapshot::{SessionSnapshot, StreamSnapshot};
 
-use super::Shard;
-use super::live::Live;
+use super::{Shard, snapshot};
 
 /// Logs one line for each session of this shard, for each of its streams, and for the shard.
-/// Acknowledgements are read first, so that what is shown as confirmed is so now.
 pub(super) fn dump(shard: &Rc<Shard>) {
-    let sessions = shard.sessions();
-    for live in &sessions {
-        let (numbers, calls) = live.look(|s| (s.stream_numbers(), s.open_calls()));
-        info!(
-            session = %live.short,
-            streams = numbers.len(),
-            calls,
-            bytes = live.held_bytes(),
-            queued_bytes = live.queued_bytes(),
-            "where a session stands"
-        );
-        for number in numbers {
-            live.read_acked(number);
-            live.look(|session| {
-                if let Some(stream) = session.stream(number) {
-                    log_stream(live, number, stream);
-                }
-            });
-        }
+    for live in &shard.sessions() {
+        log_session(&snapshot::of_session(shard, live));
     }
-    let connections = shard.connections().len();
-    let (budget, counters) = (&shard.budget, &shard.counters);
+    let (now, counters) = (snapshot::of_shard(shard), &shard.counters);
     info!(
-        shard = shard.index,
-        sessions = sessions.len(),
-        connections,
-        budget_bytes = budget.most(),
-        session_bytes = budget.sessions(),
-        transit_bytes = budget.transit(),
+        shard = now.shard,
+        sessions = now.sessions,
+        connections = now.connections,
+        budget_bytes = now.budget_bytes,
+        session_bytes = now.session_bytes,
+        transit_bytes = now.transit_bytes,
         pauses = counters.pauses.get(),
         cuts = counters.cuts.get(),
         reliefs = counters.reliefs.get(),
@@ -51,38 +30,50 @@ pub(super) fn dump(shard: &Rc<Shard>) {
         inputs_refused = counters.inputs_refused.get(),
         "where a shard stands"
     );
-    if let Some(wal) = shard.wal() {
-        let journal = wal.journal().borrow();
+    if let Some(log) = now.log {
         info!(
-            shard = shard.index,
-            disk_bytes = journal.disk_bytes(),
-            pending_bytes = journal.pending_bytes(),
-            disk_full = journal.is_disk_full(),
-            fault = ?journal.poisoned(),
+            shard = now.shard,
+            disk_bytes = log.disk_bytes,
+            pending_bytes = log.pending_bytes,
+            disk_full = log.disk_full,
+            fault = log.fault,
             "where a log stands"
         );
     }
 }
 
-fn log_stream(live: &Live, number: u32, stream: &Stream) {
-    let waiting = stream.unsent_since().map(|since| Instant::now().duration_since(since));
+fn log_session(session: &SessionSnapshot) {
     info!(
-        session = %live.short,
-        stream = number,
-        attached = stream.attached().is_some(),
-        finished = stream.is_finished(),
-        floor = stream.floor(),
-        tail = stream.tail(),
-        sent = stream.sent(),
-        confirmed = stream.confirmed(),
-        named = stream.named(),
-        log_bytes = stream.bytes(),
-        disk_bytes = stream.disk_bytes(),
-        committed = stream.committed(),
-        unconfirmed_bytes = stream.unconfirmed_bytes(),
-        lag_events = stream.tail().saturating_sub(stream.sent()),
-        lag_bytes = stream.unsent_bytes(),
-        lag_s = waiting.unwrap_or_default().as_secs_f32(),
+        session = session.session,
+        streams = session.streams.len(),
+        calls = session.calls,
+        bytes = session.bytes,
+        queued_bytes = session.queued_bytes,
+        "where a session stands"
+    );
+    for stream in &session.streams {
+        log_stream(&session.session, stream);
+    }
+}
+
+fn log_stream(session: &str, stream: &StreamSnapshot) {
+    info!(
+        session,
+        stream = stream.stream,
+        attached = stream.attached,
+        finished = stream.finished,
+        floor = stream.floor,
+        tail = stream.tail,
+        sent = stream.sent,
+        confirmed = stream.confirmed,
+        named = stream.named,
+        log_bytes = stream.log_bytes,
+        disk_bytes = stream.disk_bytes,
+        committed = stream.committed,
+        unconfirmed_bytes = stream.unconfirmed_bytes,
+        lag_events = stream.lag_events,
+        lag_bytes = stream.lag_bytes,
+        lag_s = stream.lag_s,
         "where a stream stands"
     );
 }

@@ -4,13 +4,14 @@
 //! bytes already read, and the byte count that its acknowledgements are measured by.
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::stream::ConnOut;
 
-use super::Process;
+use super::{Process, Shard};
 
 /// What is put into a shard's mailbox.
 pub enum Letter {
@@ -20,6 +21,8 @@ pub enum Letter {
     Producer(u64),
     /// Say in the log where every stream stands.
     Dump,
+    /// A question from another thread, which finds its own way back with the answer.
+    Ask(Box<dyn FnOnce(&Rc<Shard>) + Send>),
     /// The process ends at once: children that ignore the end of their input must not be left.
     Kill,
     /// The drain begins; calls are served until the deadline.

@@ -20,6 +20,7 @@ pub mod pool;
 pub mod producers;
 mod room;
 pub mod signal;
+pub mod snapshot;
 mod state;
 pub mod task;
 pub mod timer;

@@ -20,6 +20,12 @@ pub fn block(signals: &[i32]) -> io::Result<()> {
     mask(libc::SIG_BLOCK, &set(signals)?)
 }
 
+/// Sends this process a signal, as kill(2) by somebody else would.
+pub fn send_to_self(signal: i32) -> io::Result<()> {
+    // SAFETY: neither takes a pointer.
+    cvt(unsafe { libc::kill(libc::getpid(), signal) }).map(drop)
+}
+
 /// Gives the calling thread an empty mask, for the children that it spawns.
 pub fn unblock_all() -> io::Result<()> {
     mask(libc::SIG_SETMASK, &set(&[])?)

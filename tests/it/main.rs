@@ -1,5 +1,6 @@
 //! The integration tests, in one binary: it links once.
 
+mod admin;
 mod batches;
 mod budget;
 mod children;
