@@ -1,5 +1,7 @@
 //! What each path answers.
 
+use std::rc::Rc;
+
 use serde::Serialize;
 
 use crate::http::request::Method;
@@ -7,7 +9,8 @@ use crate::http::response::Status;
 use crate::obs::prometheus::{self, ProcessFacts};
 use crate::obs::snapshot::{SessionSnapshot, ShardSnapshot};
 use crate::session::Ended;
-use crate::shard::snapshot;
+use crate::shard::live::Live;
+use crate::shard::{Shard, snapshot};
 use crate::sys::{random::Random, signal};
 
 use super::{Admin, ask, notify};
@@ -231,10 +234,7 @@ fn list(admin: &Admin, query: &str) -> Answer {
 fn of_one<T: Send + 'static>(
     admin: &Admin,
     short: &str,
-    question: impl Fn(&std::rc::Rc<crate::shard::Shard>, &std::rc::Rc<crate::shard::live::Live>) -> T
-    + Clone
-    + Send
-    + 'static,
+    question: impl Fn(&Rc<Shard>, &Rc<Live>) -> T + Clone + Send + 'static,
 ) -> Result<T, Answer> {
     let short = short.to_owned();
     let answers = ask::all(&admin.process, move |shard| {

@@ -310,14 +310,18 @@ fn serve_command() -> clap::Command {
 }
 
 fn check_command() -> clap::Command {
-    serve_like("check").about("Read the configuration as 'serve' would, and say what is wrong").after_help(
-        "Takes the options of 'serve', starts nothing. Exits with 0 where 'serve' would start, else with 2.",
-    )
+    serve_like("check")
+        .about("Read the configuration as 'serve' would, and say what is wrong")
+        .after_help(
+            "Takes the options of 'serve', starts nothing. Exits with 0 where 'serve' would \
+             start, else with 2.",
+        )
 }
 
 fn config_command() -> clap::Command {
     serve_like("config").about("Print the configuration that 'serve' would have").after_help(
-        "Takes the options of 'serve'. What is printed can be used as a --config FILE; each line says where its value comes from.",
+        "Takes the options of 'serve'. What is printed can be used as a --config FILE; each line \
+         says where its value comes from.",
     )
 }
 

@@ -93,9 +93,10 @@ mod tests {
     #[test]
     fn a_desktop_clients_file_is_read() {
         let text = r#"{"theme": "dark", "mcpServers": {
-            "My Files": {"command": "npx", "args": ["-y", "files"], "env": {"A": "b=c"}, "cwd": "x"},
+            "My Files": {"command": "npx", "args": ["-y", "files"], "env": {"A": "b=c"},
+                         "cwd": "x"},
             "off": {"command": "x", "disabled": true}}}"#;
-        let words = read(text, "c.json", Path::new("/home/u"));
+        let words = read(text, "c.json", Path::new("/srv/u"));
         assert_eq!(words.wrong, [""; 0]);
         assert_eq!(words.servers.len(), 1);
         let server = &words.servers[0];
@@ -103,7 +104,7 @@ mod tests {
         assert_eq!(server.command, Some(["npx", "-y", "files"].map(OsString::from).to_vec()));
         let values: Vec<_> =
             server.given.iter().map(|given| (given.option, &given.value)).collect();
-        assert_eq!(values, [("env", &"A=b=c".into()), ("cwd", &"/home/u/x".into())]);
+        assert_eq!(values, [("env", &"A=b=c".into()), ("cwd", &"/srv/u/x".into())]);
     }
 
     #[test]

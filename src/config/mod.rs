@@ -1,9 +1,9 @@
-//! What the operator wants: flags and environment, to [`Config`], with all errors at once.
+//! What the operator wants: flags, environment and files, to [`Config`], with all errors at once.
 //!
 //! Two stages, both pure: `flags` and `file` say *what was given* (words, and whether a flag, the
-//! environment or a file brought them), `check` and `servers` say *what it means*. A value that is wrong never stops the
-//! second stage: its default stands in while the rest is looked at, so that one run of the program
-//! names everything that has to be mended.
+//! environment or a file brought them), `check` and `servers` say *what it means*. A value that is
+//! wrong never stops the second stage: its default stands in while the rest is looked at, so that
+//! one run of the program names everything that has to be mended.
 //!
 //! Invariant: a [`Config`] that exists has passed every check, [`Limits::check`] included.
 

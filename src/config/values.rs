@@ -19,8 +19,8 @@ pub(super) const PATH_ALLOWED: &str =
 pub(super) const ORIGIN_ALLOWED: &str =
     "a web origin, scheme://host or scheme://host:port, such as https://app.example.org";
 pub(super) const DIRECTORY_ALLOWED: &str = "a directory's path";
-pub(super) const LEVEL_ALLOWED: &str = "error, warn, info, debug, trace or off, or a filter such as \
-                             info,gapless=debug";
+pub(super) const LEVEL_ALLOWED: &str =
+    "error, warn, info, debug, trace or off, or a filter such as info,gapless=debug";
 
 pub(super) fn listen(typed: &str) -> Option<SocketAddr> {
     match typed.strip_prefix("localhost:") {

@@ -103,7 +103,12 @@ fn refusal_name(status: u16) -> String {
 macro_rules! counters {
     (
         single { $($(#[doc = $doc:literal])* $name:ident,)* }
-        grouped { $($(#[doc = $group_doc:literal])* $group:ident: $all:path, $label:path, $key:literal;)* }
+        grouped {
+            $(
+                $(#[doc = $group_doc:literal])*
+                $group:ident: $all:path, $label:path, $key:literal;
+            )*
+        }
     ) => {
         /// The counters of one shard.
         #[derive(Debug, Default)]
