@@ -42,7 +42,7 @@ enum Next {
     /// Write what is left, and move to another shard.
     Move(u16),
     /// The response is a stream, whose head is written.
-    Stream(Writer, Reuse),
+    Stream(Writer),
     /// There is nothing to do for now, or ever.
     Leave(Leave),
 }
@@ -52,7 +52,7 @@ enum Leave {
     /// Between requests, for a while.
     Idle,
     /// Its stream is silent for a while.
-    Silent(Writer, Reuse),
+    Silent(Writer),
     /// Close: the answer has been written, or nobody can read one.
     Close,
     /// It belongs to another shard.
@@ -77,13 +77,6 @@ enum What {
     Kept(Rc<Live>, Answer),
     /// The answer itself.
     Reply(Rc<Live>, ExchangeKey),
-}
-
-/// Whether the connection may serve another request after a response that ends whole.
-#[derive(Clone, Copy)]
-enum Reuse {
-    Yes,
-    No,
 }
 
 /// Starts serving a connection that was accepted or that moves here.
@@ -134,9 +127,9 @@ impl Conn {
                         Ok(()) => self.wake_up(),
                         Err(_) => return self.close(),
                     },
-                    Leave::Silent(mut writer, reuse) => {
+                    Leave::Silent(mut writer) => {
                         writer.wait_while_silent(&self.socket).await;
-                        Next::Stream(writer, reuse)
+                        Next::Stream(writer)
                     }
                     Leave::Close => return self.close(),
                     Leave::Move(target) => return self.hand_over(target),
@@ -162,7 +155,7 @@ impl Conn {
                 Next::Go => self.turn(&shard),
                 Next::Receive => self.receive(&shard).await,
                 Next::Wait(waiting) => Box::pin(self.wait(&shard, waiting)).await,
-                Next::Stream(writer, reuse) => self.stream(&shard, writer, reuse).await,
+                Next::Stream(writer) => self.stream(&shard, writer).await,
                 Next::Move(target) => match self.flush().await {
                     Ok(()) => return Leave::Move(target),
                     Err(_) => return Leave::Close,
@@ -509,19 +502,20 @@ impl Conn {
         self.lend_input(shard);
         self.stream_head(shard, frame);
         let chunked = frame.version == Version::Http11;
-        let reuse = if chunked && frame.keep_alive { Reuse::Yes } else { Reuse::No };
         let handle = Rc::clone(&self.socket.handle);
-        let writer = Writer::open(handle, &mut self.output, live, stream, attached, chunked);
-        Next::Stream(writer, reuse)
+        let (keep_alive, output) = (frame.keep_alive, &mut self.output);
+        let mut writer = Writer::open(handle, output, live, stream, attached, chunked);
+        writer.reusable = chunked && keep_alive;
+        Next::Stream(writer)
     }
 
     /// Writes the stream until its response ends; afterwards the reader is gone, however it ended.
-    async fn stream(&mut self, shard: &Rc<Shard>, mut writer: Writer, reuse: Reuse) -> Next {
+    async fn stream(&mut self, shard: &Rc<Shard>, mut writer: Writer) -> Next {
         let end = writer.run(&mut self.socket, &mut self.output).await;
         if end == End::Silent {
-            return Next::Leave(Leave::Silent(writer, reuse));
+            return Next::Leave(Leave::Silent(writer));
         }
-        let Writer { live, stream, reader, .. } = writer;
+        let Writer { live, stream, reader, reusable, .. } = writer;
         if self.socket.handle.fenced.get() {
             return Next::Leave(Leave::Fenced(live, stream, reader));
         }
@@ -536,8 +530,8 @@ impl Conn {
             _ => self.last_acked(),
         };
         live.remove_reader(shard, stream, &reader, acked);
-        match (end, reuse) {
-            (End::Whole, Reuse::Yes) if !shard.draining.get() => Next::Go,
+        match (end, reusable) {
+            (End::Whole, true) if !shard.draining.get() => Next::Go,
             (End::Whole | End::Planned, _) => Next::Linger,
             (End::Broken | End::Silent, _) => {
                 self.output.clear();
@@ -662,6 +656,6 @@ mod tests {
     #[test]
     fn the_task_of_a_connection_stays_lean() {
         let bytes = size_of_future(Conn::serve);
-        assert!(bytes <= 304, "the connection's future has {bytes} bytes");
+        assert!(bytes <= 296, "the connection's future has {bytes} bytes");
     }
 }

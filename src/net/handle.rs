@@ -49,8 +49,8 @@ pub struct Handle {
     pub canceller: Cell<Option<Canceller>>,
 }
 
-// With its counts, 128 bytes of every connection.
-const _: () = assert!(size_of::<Handle>() <= 112);
+// With its counts, 112 bytes of every connection.
+const _: () = assert!(size_of::<Handle>() <= 96);
 
 impl Handle {
     /// A connection that its shard knows by `key` and that has `out` behind it.

@@ -44,6 +44,8 @@ pub(super) struct Writer {
     /// This connection, as the session knows it.
     pub(super) reader: Rc<Reader>,
     chunked: bool,
+    /// Whether the connection may serve another request after a response that ends whole.
+    pub(super) reusable: bool,
     /// Whether the peer's end is watched for; not while it has sent the next request already.
     watch: bool,
     /// The peer is gone, or the stream belongs to another connection.
@@ -61,7 +63,8 @@ impl Writer {
         chunked: bool,
     ) -> Self {
         let reader = live.add_reader(stream, handle, attached.generation);
-        let writer = Self { live, stream, reader, chunked, watch: true, over: false };
+        let writer =
+            Self { live, stream, reader, chunked, reusable: false, watch: true, over: false };
         let live = &writer.live;
         writer.chunk(output, |out, _| live.look(|session| session.prologue(stream, attached, out)));
         writer

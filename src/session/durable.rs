@@ -30,7 +30,7 @@ pub struct Wanted {
     /// What the ids of the stream's events begin with.
     pub token: Token,
     /// Where the events are.
-    pub load: Box<Load>,
+    pub load: Load,
 }
 
 /// Being journaled.
@@ -170,7 +170,7 @@ impl Session {
     pub fn take_load(&mut self, number: u32) -> Option<Wanted> {
         let slot = self.slot()?;
         let token = self.streams.get(number)?.token;
-        let (_, load) = self.load.take_if(|(wanted, _)| *wanted == number)?;
+        let (_, load) = *self.load.take_if(|load| load.0 == number)?;
         Some(Wanted { slot, token, load })
     }
 

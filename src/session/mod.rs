@@ -163,7 +163,7 @@ pub struct Session {
     /// The write of the newest record of the session itself: how it stands, or its end.
     remembered_at: Seq,
     /// What the writer of a stream has just been told to read.
-    load: Option<(u32, Box<Load>)>,
+    load: Option<Box<(u32, Load)>>,
 }
 
 /// Getters.
@@ -608,7 +608,7 @@ impl Session {
             Transmit::Idle => Step::Wait,
             Transmit::RingFull => Step::RingFull,
             Transmit::Load(load) => {
-                self.load = Some((number, load));
+                self.load = Some(Box::new((number, *load)));
                 Step::Load
             }
             Transmit::Broken => self.give_up(number, out),

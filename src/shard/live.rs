@@ -27,6 +27,7 @@ use super::budget::{Budget, Charge, Of};
 use super::room::{Room, Wait};
 use super::signal::Signal;
 use super::state::Work;
+use super::state::key_of;
 use super::timer::{Owner, Timer};
 use super::{Shard, task};
 
@@ -58,22 +59,27 @@ pub struct Busy {
     room: Room,
 }
 
+/// The child of a session, where there is to be one.
+struct Pipe {
+    /// Its handle, while it runs.
+    child: RefCell<Option<Child>>,
+    /// What it has not read, on the shard's account.
+    queued: Charge,
+}
+
 /// One session on its shard.
 pub struct Live {
     session: RefCell<Session>,
     behind: RefCell<Behind>,
-    /// The child's handle, for a piped upstream while one runs.
-    child: RefCell<Option<Child>>,
+    /// Of a piped upstream.
+    pipe: Option<Box<Pipe>>,
     readers: RefCell<Table<u32, Rc<Reader>>>,
     /// When the session wants to be looked at.
     pub timer: Timer,
-    /// The shard's own key for it.
-    pub key: u64,
     /// Its client does not know of it yet.
     new: Cell<bool>,
-    /// What the session holds, and what its child has not read, on the shard's account.
+    /// What the session holds, on the shard's account.
     held: Charge,
-    queued: Charge,
     /// What a session needs in which something takes its time.
     busy: OnceCell<Box<Busy>>,
     /// It is in the shard's list of sessions that produce.
@@ -84,27 +90,47 @@ pub struct Live {
     pub short: ShortId,
 }
 
-// With its counts, 512 bytes of every session.
-const _: () = assert!(size_of::<Live>() <= 496);
+// With its counts, 448 bytes of every session.
+const _: () = assert!(size_of::<Live>() <= 432);
 
 impl Live {
     /// A session with what stands behind it; nothing has happened yet.
-    pub fn new(session: Session, behind: Behind, key: u64, budget: &Rc<Budget>) -> Self {
+    pub fn new(session: Session, behind: Behind, budget: &Rc<Budget>) -> Self {
         let short = session.id().short();
+        let pipe = || Pipe { child: RefCell::new(None), queued: Charge::new(budget, Of::Transit) };
         Self {
-            key,
+            pipe: matches!(behind, Behind::Piped(_)).then(|| Box::new(pipe())),
             session: RefCell::new(session),
             behind: RefCell::new(behind),
-            child: RefCell::new(None),
             readers: RefCell::default(),
             timer: Timer::default(),
             new: Cell::new(true),
             held: Charge::new(budget, Of::Session),
-            queued: Charge::new(budget, Of::Transit),
             busy: OnceCell::new(),
             runnable: Cell::new(false),
             slot: Cell::new(None),
             short,
+        }
+    }
+
+    /// The shard's own key for it.
+    pub fn key(&self) -> u64 {
+        self.look(|session| key_of(&session.id()))
+    }
+
+    /// Its child, while one runs.
+    fn child(&self) -> Option<Child> {
+        self.pipe.as_ref()?.child.borrow().clone()
+    }
+
+    fn take_child(&self) -> Option<Child> {
+        self.pipe.as_ref()?.child.borrow_mut().take()
+    }
+
+    /// What its child has not read is on the shard's account.
+    fn charge_queued(&self) {
+        if let Some(pipe) = &self.pipe {
+            pipe.queued.set(self.behind.borrow().queued_bytes() as u64);
         }
     }
 
@@ -254,7 +280,7 @@ impl Live {
 
     fn sweep_later(&self, shard: &Shard) {
         if let Some(at) = self.busy().sweep_timer.set(Instant::now() + SWEEP) {
-            shard.insert_timer(at, Owner::Sweep(self.key).into());
+            shard.insert_timer(at, Owner::Sweep(self.key()).into());
         }
     }
 
@@ -406,7 +432,9 @@ impl Live {
             shard.keep_until_closed(child);
             return;
         }
-        *self.child.borrow_mut() = Some(child);
+        if let Some(pipe) = &self.pipe {
+            *pipe.child.borrow_mut() = Some(child);
+        }
         self.with(shard, |_, behind, now| {
             if let Behind::Piped(piped) = behind {
                 piped.handle_started(now);
@@ -416,14 +444,14 @@ impl Live {
 
     /// Kills the child, if there is one.
     pub fn kill_child(&self) {
-        if let Some(child) = &*self.child.borrow() {
+        if let Some(child) = self.child() {
             child.kill();
         }
     }
 
     /// The child could not be started, or is gone.
     pub fn handle_child_gone(self: &Rc<Self>, shard: &Rc<Shard>, reason: &str) {
-        self.child.borrow_mut().take();
+        self.take_child();
         self.with(shard, |session, behind, now| {
             if let Behind::Piped(piped) = behind {
                 piped.handle_exit(session, now, reason);
@@ -462,8 +490,8 @@ impl Live {
     pub fn handle_child_written(&self, bytes: usize) {
         if let Behind::Piped(piped) = &mut *self.behind.borrow_mut() {
             piped.handle_written(bytes);
-            self.queued.set(piped.queued_bytes() as u64);
         }
+        self.charge_queued();
     }
 
     /// Bytes that its session holds.
@@ -473,7 +501,7 @@ impl Live {
 
     /// Bytes of lines that its child has not read.
     pub fn queued_bytes(&self) -> u64 {
-        self.queued.bytes()
+        self.pipe.as_ref().map_or(0, |pipe| pipe.queued.bytes())
     }
 
     /// Reads what the peers' TCP of all its connections has acknowledged.
@@ -505,7 +533,7 @@ impl Live {
             self.tell(ticket, outcome);
         }
         self.held.set(self.look(Session::bytes));
-        self.queued.set(self.behind.borrow().queued_bytes() as u64);
+        self.charge_queued();
         shard.relieve_if_due();
         let done = self.session.borrow_mut().take_done();
         if done != Done::default() {
@@ -514,7 +542,7 @@ impl Live {
         shard.write_log();
         let timeout = self.session.borrow().timeout();
         if let Some(at) = self.timer.set(timeout) {
-            shard.insert_timer(at, Owner::Session(self.key).into());
+            shard.insert_timer(at, Owner::Session(self.key()).into());
         }
     }
 
@@ -604,12 +632,12 @@ impl Live {
                 let due = piped.timeout();
                 self.run_at(shard, now, due);
                 if piped.poll_kill()
-                    && let Some(child) = &*self.child.borrow()
+                    && let Some(child) = self.child()
                 {
                     warn!(session = %self.short, "a restarted child did not let itself be set up");
                     child.kill();
                 }
-                if let Some(child) = &*self.child.borrow() {
+                if let Some(child) = self.child() {
                     while let Some(line) = piped.poll_line() {
                         child.send(line);
                     }
@@ -624,7 +652,7 @@ impl Live {
             Some(at) if at <= now => self.make_runnable(shard),
             Some(at) => {
                 if let Some(at) = self.busy().run_timer.set(at) {
-                    shard.insert_timer(at, Owner::Run(self.key).into());
+                    shard.insert_timer(at, Owner::Run(self.key()).into());
                 }
             }
             None => {}
@@ -633,7 +661,7 @@ impl Live {
 
     /// Stops or starts reading the child, by what its session wants.
     fn settle_pause(&self, shard: &Shard, now: Instant) {
-        let Some(child) = &*self.child.borrow() else { return };
+        let Some(child) = self.child() else { return };
         let pause = self.look(|session| session.wants_pause(now));
         child.set_paused(pause);
         if pause {
@@ -664,7 +692,7 @@ impl Live {
             info!(session = %self.short, why = why.name(), "session ended");
         }
         self.release_rings(shard);
-        if let Some(child) = self.child.borrow_mut().take() {
+        if let Some(child) = self.take_child() {
             child.close();
             shard.keep_until_closed(child);
         }

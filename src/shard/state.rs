@@ -107,7 +107,7 @@ pub enum Work {
 }
 
 /// The shard's key for the session of this id: a part of what is random in it.
-fn key_of(id: &SessionId) -> u64 {
+pub(super) fn key_of(id: &SessionId) -> u64 {
     id.key() >> (u64::BITS - KEY_BITS)
 }
 
@@ -342,7 +342,7 @@ impl Shard {
     /// A session belongs to this shard from now on; the process has counted it.
     pub(super) fn register(&self, session: Session, behind: Behind) -> Rc<Live> {
         let key = key_of(&session.id());
-        let live = Rc::new(Live::new(session, behind, key, &self.budget));
+        let live = Rc::new(Live::new(session, behind, &self.budget));
         let before = self.sessions.borrow_mut().insert(key, Rc::clone(&live));
         assert!(before.is_none(), "a session is added where there is a place for it");
         self.keep_slot(&live);
@@ -353,7 +353,7 @@ impl Shard {
     /// connection.
     pub fn remove_session(&self, live: &Rc<Live>) -> bool {
         self.forget_slot(live);
-        if self.sessions.borrow_mut().remove(&live.key).is_none() {
+        if self.sessions.borrow_mut().remove(&live.key()).is_none() {
             return false;
         }
         let mut ended = self.ended.borrow_mut();

@@ -5,7 +5,9 @@
 //! fires early the entry is put in again.
 
 use std::cell::Cell;
+use std::num::NonZeroU64;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use monoio::time::Sleep;
@@ -16,11 +18,29 @@ pub fn pause(time: Duration) -> Pin<Box<Sleep>> {
     Box::pin(monoio::time::sleep(time))
 }
 
-/// One moving deadline.
+/// An instant in 8 bytes: nanoseconds since [`START`], which suffice for centuries.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment(NonZeroU64);
+
+/// An instant that is not after any deadline of this process.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl Moment {
+    fn of(instant: Instant) -> Self {
+        let nanos = instant.saturating_duration_since(*START).as_nanos();
+        Self(NonZeroU64::new(nanos as u64).unwrap_or(NonZeroU64::MIN))
+    }
+
+    fn instant(self) -> Instant {
+        *START + Duration::from_nanos(self.0.get())
+    }
+}
+
+/// One moving deadline. Every session and every connection has one.
 #[derive(Default)]
 pub struct Timer {
-    deadline: Cell<Option<Instant>>,
-    armed: Cell<Option<Instant>>,
+    deadline: Cell<Option<Moment>>,
+    armed: Cell<Option<Moment>>,
 }
 
 /// What a deadline in the wheel belongs to.
@@ -92,11 +112,12 @@ impl Timer {
     /// Sets the deadline; what is returned has to be inserted into the wheel.
     #[must_use]
     pub fn set(&self, deadline: Instant) -> Option<Instant> {
-        self.deadline.set(Some(deadline));
-        if self.armed.get().is_some_and(|armed| armed <= deadline) {
+        let moment = Moment::of(deadline);
+        self.deadline.set(Some(moment));
+        if self.armed.get().is_some_and(|armed| armed <= moment) {
             return None;
         }
-        self.armed.set(Some(deadline));
+        self.armed.set(Some(moment));
         Some(deadline)
     }
 
@@ -107,6 +128,7 @@ impl Timer {
 
     /// An entry of this timer has fired.
     pub fn fire(&self, now: Instant) -> Fired {
+        let now = Moment::of(now);
         if self.armed.get().is_some_and(|armed| armed > now) {
             return Fired::Stale;
         }
@@ -115,7 +137,7 @@ impl Timer {
             None => Fired::Stale,
             Some(deadline) if deadline > now => {
                 self.armed.set(Some(deadline));
-                Fired::Again(deadline)
+                Fired::Again(deadline.instant())
             }
             Some(_) => {
                 self.deadline.set(None);
