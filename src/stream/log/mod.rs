@@ -120,7 +120,8 @@ impl Log {
         let (grown, events) = match before {
             Some(chunk) => {
                 let capacity = chunk.data.capacity();
-                let grown = (capacity * 2).min(CHUNK_BYTES_MAX);
+                // A power of two, which is a size that allocators have without a rest.
+                let grown = (1 << (capacity * 2).ilog2()).min(CHUNK_BYTES_MAX);
                 chunk.close();
                 // As many events as the chunk before held, for its bytes.
                 (grown, chunk.ends.len() * grown / capacity)
