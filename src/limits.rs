@@ -10,6 +10,8 @@ use std::time::Duration;
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Header fields in one request head. More is 431.
 pub const HEAD_FIELDS_MAX: usize = 64;
+/// Bytes of the name of an API key.
+pub const PRINCIPAL_NAME_BYTES_MAX: usize = 64;
 /// Bytes of chunk extensions and trailer fields in one chunked body. More is 400.
 pub const CHUNK_OVERHEAD_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a rejected body that are read and thrown away to keep the connection usable.

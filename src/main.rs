@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use gapless::auth::keys::KeyLine;
 use gapless::config::{self, Command, Config, LogAction, LogCommand};
 use gapless::obs::log;
 use gapless::shard::boot;
@@ -25,6 +26,7 @@ fn run() -> i32 {
         Ok(Command::Check(config)) => check(&config),
         Ok(Command::Show(text)) => print(&text),
         Ok(Command::Stdio) => stdio(),
+        Ok(Command::Key(name)) => key(&name),
         Ok(Command::Log(command)) => log(command),
         Ok(Command::Manual(manual)) => match manual.write(io::stdout().lock()) {
             Ok(()) => 0,
@@ -116,6 +118,21 @@ fn stdio() -> i32 {
         // The other side has gone: the usual end of a pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => fail(&error.to_string()),
+    }
+}
+
+/// Prints a key and its line for the file.
+fn key(name: &str) -> i32 {
+    let mut random = [0; 32];
+    if let Err(error) = getrandom::fill(&mut random) {
+        return fail(&format!("random numbers: {error}"));
+    }
+    match KeyLine::issue(name, &random) {
+        Ok((line, key)) => match writeln!(io::stdout(), "{key}\n{line}") {
+            Ok(()) => 0,
+            Err(error) => fail(&error.to_string()),
+        },
+        Err(reason) => fail(&reason),
     }
 }
 

@@ -1,3 +1,5 @@
 //! Who may ask: checks that come before dispatch and before the session is looked up, pure.
 
+pub mod gate;
+pub mod keys;
 pub mod origin;

@@ -1,6 +1,7 @@
 //! Stage 2: what the words mean. Every error is one line: where it stands, the value, what may
 //! stand there. A default takes the place of a wrong value until all have been looked at.
 
+use super::auth;
 use super::limits::BOUNDS;
 use super::values::*;
 use super::words::{Given, Words};
@@ -33,6 +34,7 @@ pub(super) fn check(words: &Words) -> Result<Config, Vec<String>> {
         ),
         origins: check.all("allow-origin", ORIGIN_ALLOWED, origin),
         hosts: check.all("allow-host", "a host name or address, with or without a port", host),
+        auth: auth::check(&mut check),
         log: LogConfig {
             filter: check.one("log-level", "info".to_owned(), LEVEL_ALLOWED, log_filter),
             format: check.one("log-format", LogFormat::Text, "text or json", log_format),

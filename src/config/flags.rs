@@ -25,6 +25,8 @@ pub(super) enum Typed {
     Show(Words),
     /// `gapless stdio`.
     Stdio,
+    /// `gapless key NAME`.
+    Key(String),
     /// `gapless log`, which has no options that the environment could stand in for.
     Log(LogCommand),
     /// `gapless man` and `gapless completions`.
@@ -44,6 +46,7 @@ const FILES: &str = "Configuration files";
 const ENDPOINT: &str = "Endpoint";
 const ADMIN: &str = "Admin listener";
 const LOGGING: &str = "Logging (to stderr)";
+const AUTHENTICATION: &str = "Authentication";
 
 const CHOICES: &[Choice] = &[
     Choice {
@@ -209,6 +212,14 @@ const CHOICES: &[Choice] = &[
         help: "A file with the token that the admin listener asks for; must be given where other \
                machines can reach it [default: none]",
     },
+    Choice {
+        name: "api-keys",
+        value_name: "FILE",
+        heading: AUTHENTICATION,
+        repeatable: false,
+        help: "Serve only who has a key of this file, as a bearer token; 'gapless key' makes one \
+               [default: nobody is asked]",
+    },
 ];
 
 const ABOUT: &str = "Puts MCP servers on the network over HTTP, with streams that never silently \
@@ -289,7 +300,18 @@ fn serve_like(name: &'static str) -> clap::Command {
         (bound.heading, option(bound.name, bound.value_name(), help))
     });
     let options: Vec<_> = choices.chain(bounds).collect();
-    let headings = [FILES, ENDPOINT, CHILDREN, ADMISSION, LOGS, DATA, TIMEOUTS, ADMIN, LOGGING];
+    let headings = [
+        FILES,
+        ENDPOINT,
+        CHILDREN,
+        ADMISSION,
+        LOGS,
+        DATA,
+        TIMEOUTS,
+        ADMIN,
+        AUTHENTICATION,
+        LOGGING,
+    ];
     let mut command = clap::Command::new(name)
         .override_usage(format!("gapless {name} [OPTIONS] [-- COMMAND ARGS...]"));
     for heading in headings {
@@ -367,6 +389,16 @@ fn log_command() -> clap::Command {
         .subcommands(actions)
 }
 
+fn key_command() -> clap::Command {
+    clap::Command::new("key")
+        .about("Make an API key, and its line for the file of --api-keys")
+        .arg(Arg::new("NAME").required(true).help("Whose key it is; the log names it"))
+        .after_help(
+            "Prints two lines: the key, which is kept nowhere, and NAME with the key's hash.\n\
+             A name may have several keys while they are being replaced.",
+        )
+}
+
 fn log(mut matches: ArgMatches) -> Option<LogCommand> {
     let (name, mut words) = matches.remove_subcommand()?;
     let dir = words.remove_one("DIR")?;
@@ -415,6 +447,7 @@ pub(super) fn program() -> clap::Command {
                 .after_help("Try it behind the network side: gapless serve -- gapless stdio"),
         )
         .subcommand(log_command())
+        .subcommand(key_command())
         .subcommands(manual::commands())
         .after_help("Run 'gapless serve --help' for every option with its default and unit.")
 }
@@ -446,6 +479,9 @@ pub(super) fn parse(
         }
         Some((name, typed)) if name == "log" => {
             Ok(Typed::Log(log(typed).expect("clap demands a subcommand and a directory")))
+        }
+        Some((name, mut typed)) if name == "key" => {
+            Ok(Typed::Key(typed.remove_one("NAME").expect("clap demands a name")))
         }
         Some((name, typed)) if name != "stdio" => {
             let manual = Manual::read(&name, typed).expect("clap knows no other subcommand");

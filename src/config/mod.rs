@@ -8,6 +8,7 @@
 //! Invariant: a [`Config`] that exists has passed every check, [`Limits::check`] included.
 
 mod admin;
+mod auth;
 mod check;
 mod file;
 mod flags;
@@ -29,6 +30,7 @@ use crate::limits::Limits;
 pub use crate::limits::SHARDS_MAX;
 
 pub use self::admin::AdminConfig;
+pub use self::auth::AuthConfig;
 pub use self::http_sse::HttpSsePaths;
 pub use self::manual::Manual;
 use self::words::Words;
@@ -47,6 +49,8 @@ pub enum Command {
     Show(String),
     /// `gapless stdio`: the built-in server over stdin and stdout.
     Stdio,
+    /// `gapless key`: make an API key of this name.
+    Key(String),
     /// `gapless log`: look into a data directory.
     Log(LogCommand),
     /// `gapless man`, `gapless completions`: what is made of the options.
@@ -93,6 +97,8 @@ pub struct Config {
     pub origins: Vec<String>,
     /// Values of `Host` that are served besides this machine's own: what `auth::origin` takes.
     pub hosts: Vec<String>,
+    /// What requests have to bring.
+    pub auth: AuthConfig,
     /// What is logged, and in which form.
     pub log: LogConfig,
     /// Every settable bound of the process; those of a session are its server's.
@@ -231,11 +237,18 @@ impl Config {
     pub fn warnings(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         if !self.listen.ip().is_loopback() {
-            sentences.push(format!(
-                "{} can be reached from other machines and there is no authentication yet: \
-                 put it behind something that asks who is calling",
-                self.listen
-            ));
+            let listen = self.listen;
+            sentences.push(if self.auth.is_open() {
+                format!(
+                    "{listen} can be reached from other machines and nobody is asked who is \
+                     calling: give --api-keys, or put it behind something that asks"
+                )
+            } else {
+                format!(
+                    "{listen} can be reached from other machines: where no TLS is in front of \
+                     it, bearer tokens can be read on the way"
+                )
+            });
         }
         if self.data.is_some() && self.limits.data_bytes / 2 < self.limits.memory_bytes {
             sentences.push(format!(
@@ -262,6 +275,7 @@ pub fn from_args(
     let meaning = |words: &Words| check::check(words).map(Box::new).map_err(Usage::Values);
     match flags::parse(args, env)? {
         flags::Typed::Stdio => Ok(Command::Stdio),
+        flags::Typed::Key(name) => Ok(Command::Key(name)),
         flags::Typed::Log(command) => Ok(Command::Log(command)),
         flags::Typed::Manual(manual) => Ok(Command::Manual(manual)),
         flags::Typed::Serve(words) => meaning(&with_files(words, read)).map(Command::Serve),

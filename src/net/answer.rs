@@ -1,6 +1,6 @@
 //! Plain answers: status, a JSON body or none.
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::http::response::{self, Status};
 use crate::limits::WRITE_BYTES_MAX;
@@ -8,7 +8,7 @@ use crate::mcp::jsonrpc::{self, Message, codes};
 use crate::mcp::session_id::SessionId;
 use crate::shard::Shard;
 
-use super::request::Frame;
+use super::request::{Early, Frame};
 
 /// Seconds after which a client may try again when there was no room.
 const RETRY_AFTER: &[u8] = b"5";
@@ -21,19 +21,21 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
     /// The session that was just made.
     pub(super) session: Option<SessionId>,
+    /// Further fields of the head.
+    pub(super) fields: Vec<(&'static str, String)>,
 }
 
 impl Answer {
     pub(super) fn json(body: Vec<u8>) -> Self {
-        Self { status: Status::Ok, body, session: None }
+        Self::with(Status::Ok, body)
     }
 
     pub(super) fn empty(status: Status) -> Self {
-        Self { status, body: Vec::new(), session: None }
+        Self::with(status, Vec::new())
     }
 
     pub(super) fn with(status: Status, body: Vec<u8>) -> Self {
-        Self { status, body, session: None }
+        Self { status, body, session: None, fields: Vec::new() }
     }
 
     /// A JSON-RPC error for this id, raw, or for none.
@@ -41,6 +43,25 @@ impl Answer {
         let mut body = Vec::with_capacity(128);
         jsonrpc::error(&mut body, id, code, reason, None);
         Self::with(status, body)
+    }
+
+    /// The answer to a head that decides it alone.
+    pub(super) fn early(shard: &Shard, early: Early) -> Self {
+        match early {
+            Early::Refused(status, reason) => {
+                Self::error(status, None, codes::SERVER_ERROR, reason)
+            }
+            Early::Denied(refusal) => {
+                let reason = refusal.reason();
+                if shard.may_log() {
+                    info!(reason, "a request without good credentials was refused");
+                }
+                let status = Status::Unauthorized;
+                let mut answer = Self::error(status, None, codes::SERVER_ERROR, reason);
+                answer.fields.push(("www-authenticate", shard.gate.challenge(refusal)));
+                answer
+            }
+        }
     }
 
     /// The one answer for a session that is not there, whoever asks and whyever.
@@ -73,6 +94,9 @@ impl Answer {
             .date(&shard.date());
         if let Some(session) = &self.session {
             head = head.field("mcp-session-id", &session.write());
+        }
+        for (name, value) in &self.fields {
+            head = head.field(name, value.as_bytes());
         }
         match self.status {
             Status::MethodNotAllowed => head = head.field("allow", frame.allow.as_bytes()),

@@ -25,7 +25,7 @@ use super::body::{Body, BodyError};
 use super::dispatch::{self, Outcome};
 use super::get::{self, Opened};
 use super::handle::{Handle, Phase};
-use super::request::{Frame, HeadRefusal, Request, SessionField, Verb};
+use super::request::{Early, Frame, Request, SessionField, Verb};
 use super::socket::{Got, Socket};
 use super::writer::{End, Writer};
 
@@ -110,8 +110,8 @@ struct Conn {
     permit: Permit,
 }
 
-/// A request head, or what is wrong with it.
-type HeadResult = Result<Request, HeadRefusal>;
+/// A request head, or what it is answered.
+type HeadResult = Result<Request, Early>;
 
 impl Conn {
     /// The connection's task. What it holds while nothing happens is memory of every idle client:
@@ -182,7 +182,7 @@ impl Conn {
         };
         let request = match head {
             Ok(request) => request,
-            Err(refusal) => return self.refuse(shard, &frame, refusal),
+            Err(early) => return self.answer_early(shard, &frame, early),
         };
         if let SessionField::Id(id) = request.session {
             let owner = id.owner(shard.process.mailboxes.len());
@@ -311,7 +311,7 @@ impl Conn {
     fn parse_head(&self, shard: &Shard) -> Result<Option<(Frame, HeadResult)>, HeadError> {
         let Some(head) = request::parse(&self.input)? else { return Ok(None) };
         let config = &shard.process.config;
-        let request = Request::read(&head, config, &shard.process.origins);
+        let request = Request::read(&head, config, &shard.process.origins, &shard.gate);
         Ok(Some((Frame::of(&head, config), request)))
     }
 
@@ -331,11 +331,10 @@ impl Conn {
         Next::Linger
     }
 
-    /// Answers a head that is refused. Its body is skipped where it is there already; otherwise
-    /// the connection ends.
-    fn refuse(&mut self, shard: &Rc<Shard>, frame: &Frame, refusal: HeadRefusal) -> Next {
-        let HeadRefusal { status, reason } = refusal;
-        let answer = Answer::error(status, None, codes::SERVER_ERROR, reason);
+    /// Answers a head that decides its answer alone. Its body is skipped where it is there already;
+    /// otherwise the connection ends.
+    fn answer_early(&mut self, shard: &Rc<Shard>, frame: &Frame, early: Early) -> Next {
+        let answer = Answer::early(shard, early);
         let whole = match frame.framing {
             Framing::None => Some(frame.head_bytes),
             Framing::Length(bytes) => usize::try_from(bytes)
@@ -350,7 +349,7 @@ impl Conn {
                 self.answer(shard, frame, &answer)
             }
             None => {
-                shard.counters.refusal(status.code());
+                shard.counters.refusal(answer.status.code());
                 answer.write(shard, frame, true, &mut self.output);
                 Next::Linger
             }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::http::response::Status;
 use crate::mcp::headers::Accept;
@@ -50,7 +50,7 @@ pub(super) fn post(shard: &Rc<Shard>, request: &Request, body: &[u8]) -> Outcome
         && single.kind == Kind::Request
         && single.method.as_deref() == Some("initialize")
     {
-        return initialize(shard, request.server, single);
+        return initialize(shard, request, single);
     }
     let live = match find(shard, request, id_of(&message), Some(&message)) {
         Ok(live) => live,
@@ -166,11 +166,12 @@ pub(super) fn find(
     let Some(live) = shard.session(&key) else { return Err(Answer::no_session(id)) };
     // Until its initialize is answered nobody but us knows the id, except where the transport
     // names it first. A session of one transport is none of the other's, nor one of another
-    // server's.
+    // server's; and one of another principal is none at all: nothing may tell that it is there.
     let http_sse = request.verb.is_http_sse();
     let served = live.look(|session| {
         session.ended().is_none()
             && session.settings().server == request.server
+            && session.principal() == request.principal()
             && session.is_http_sse() == http_sse
             && (http_sse || session.is_initialized())
     });
@@ -260,13 +261,16 @@ fn id_of_any<'a>(message: &Message<'a>) -> Option<&'a str> {
     }
 }
 
-fn initialize(shard: &Rc<Shard>, server: u16, message: &Envelope<'_>) -> Outcome {
+fn initialize(shard: &Rc<Shard>, request: &Request, message: &Envelope<'_>) -> Outcome {
     if shard.draining.get() {
         let reason = "the server is shutting down";
         let status = Status::ServiceUnavailable;
         return Answer::error(status, message.id, codes::RESTARTED, reason).into();
     }
-    let Some(live) = shard.add_session(server, None) else { return no_room(message.id).into() };
+    let Some(live) = shard.add_session(request.server, request.principal(), None) else {
+        return no_room(message.id).into();
+    };
+    log_owner(&live, request);
     // Always JSON: its head carries the session's id.
     let accept = Accept { json: true, sse: false };
     let form = ReplyForm { accept, answers: Answers::Json };
@@ -276,6 +280,13 @@ fn initialize(shard: &Rc<Shard>, server: u16, message: &Envelope<'_>) -> Outcome
     match posted {
         Ok(Posted::Exchange(exchange)) => reply(shard, live, exchange),
         _ => Answer::no_session(None).into(),
+    }
+}
+
+/// Says whose session it will be, where that is known.
+pub(super) fn log_owner(live: &Live, request: &Request) {
+    if let Some(who) = &request.who {
+        info!(session = %live.short, principal = &*who.name, "a session is asked for");
     }
 }
 

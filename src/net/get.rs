@@ -15,7 +15,7 @@ use crate::stream::Attached;
 use crate::stream::resume::Class;
 
 use super::answer::Answer;
-use super::dispatch::{find, no_room};
+use super::dispatch::{find, log_owner, no_room};
 use super::request::{Request, SessionField, Verb};
 
 /// What a GET leads to.
@@ -36,7 +36,7 @@ pub(super) async fn open(shard: &Rc<Shard>, request: &Request) -> Opened {
     let kind = if cursor.is_some() { RequestKind::Resume } else { RequestKind::Get };
     shard.counters.request(kind);
     if request.verb == Verb::OpenHttpSse && request.session == SessionField::Missing {
-        return open_http_sse(shard, request.server);
+        return open_http_sse(shard, request);
     }
     let live = match find(shard, request, None, None) {
         Ok(live) => live,
@@ -75,7 +75,7 @@ pub(super) async fn open(shard: &Rc<Shard>, request: &Request) -> Opened {
 }
 
 /// A new session of the HTTP+SSE transport, whose stream this connection has at once.
-fn open_http_sse(shard: &Rc<Shard>, server: u16) -> Opened {
+fn open_http_sse(shard: &Rc<Shard>, request: &Request) -> Opened {
     if shard.draining.get() {
         let reason = "the server is shutting down";
         let status = Status::ServiceUnavailable;
@@ -85,10 +85,12 @@ fn open_http_sse(shard: &Rc<Shard>, server: u16) -> Opened {
         let (status, reason) = (Status::ServiceUnavailable, "the log of this server has failed");
         return Opened::Answer(Answer::error(status, None, codes::LOG_FAILED, reason));
     }
-    let paths = shard.server(server).http_sse.as_ref();
-    let live = paths.and_then(|paths| shard.add_session(server, Some(paths)));
+    let paths = shard.server(request.server).http_sse.as_ref();
+    let live =
+        paths.and_then(|paths| shard.add_session(request.server, request.principal(), Some(paths)));
     let Some(live) = live else { return Opened::Answer(no_room(None)) };
     live.set_known();
+    log_owner(&live, request);
     info!(session = %live.short, transport = "http+sse", "session started");
     match live.with(shard, |session, _, _| session.attach_first(STANDALONE)) {
         Some(attached) => Opened::Attached(live, STANDALONE, attached),

@@ -1,5 +1,8 @@
-//! What one request head asks for, checked as far as a head can be. Pure.
+//! What one request head asks for, checked as far as a head can be.
 
+use std::time::SystemTime;
+
+use crate::auth::gate::{self, Gate, Who};
 use crate::auth::origin::OriginPolicy;
 use crate::config::{Config, ServerConfig};
 use crate::http::request::{Framing, Head, Method, Version};
@@ -106,6 +109,7 @@ pub(super) struct Request {
     /// The server whose path it is.
     pub(super) server: u16,
     pub(super) verb: Verb,
+    pub(super) who: Who,
     pub(super) accept: Accept,
     pub(super) session: SessionField,
     pub(super) version: VersionField,
@@ -127,11 +131,13 @@ pub(super) struct Frame {
     pub(super) allow: &'static str,
 }
 
-/// A refusal that the head alone decides.
+/// What a request is answered whose head alone decides that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeadRefusal {
-    pub(super) status: Status,
-    pub(super) reason: &'static str,
+pub(super) enum Early {
+    /// A refusal.
+    Refused(Status, &'static str),
+    /// Its credentials are not good.
+    Denied(gate::Refusal),
 }
 
 impl Frame {
@@ -154,8 +160,9 @@ impl Request {
         head: &Head<'_>,
         config: &Config,
         origins: &OriginPolicy,
-    ) -> Result<Self, HeadRefusal> {
-        let refuse = |status, reason| Err(HeadRefusal { status, reason });
+        gate: &Gate,
+    ) -> Result<Self, Early> {
+        let refuse = |status, reason| Err(Early::Refused(status, reason));
         if !origins.allows_origin(head.fields("origin")) {
             return refuse(Status::Forbidden, "this origin is not allowed");
         }
@@ -168,6 +175,8 @@ impl Request {
         let Some(verb) = endpoint.verb(head.method) else {
             return refuse(Status::MethodNotAllowed, "this path does not serve this method");
         };
+        let who = gate.check(head.fields("authorization"), SystemTime::now);
+        let who = who.map_err(Early::Denied)?;
         if matches!(verb, Verb::Post | Verb::PostHttpSse) && !is_json(head) {
             return refuse(Status::UnsupportedMediaType, "the body must be application/json");
         }
@@ -184,6 +193,7 @@ impl Request {
         let mut request = Self {
             server,
             verb,
+            who,
             accept,
             session: SessionField::Missing,
             version: VersionField::Served,
@@ -202,6 +212,11 @@ impl Request {
 }
 
 impl Request {
+    /// Whose sessions it may see: 0 is nobody's.
+    pub(super) fn principal(&self) -> u64 {
+        self.who.as_ref().map_or(0, |who| who.id)
+    }
+
     /// The session that an HTTP+SSE cursor begins with; the rest is the cursor itself.
     fn take_scope(&mut self) {
         let Some(raw) = self.cursor.take() else { return };

@@ -93,7 +93,7 @@ impl RequestKind {
 }
 
 /// The status of a refusal; index of [`ShardCounters::refusals`]. 0 stands for any other.
-const REFUSALS: [u16; 13] = [400, 403, 404, 405, 406, 408, 410, 413, 415, 431, 500, 503, 0];
+const REFUSALS: [u16; 14] = [400, 401, 403, 404, 405, 406, 408, 410, 413, 415, 431, 500, 503, 0];
 
 fn refusal_name(status: u16) -> String {
     if status == 0 { "other".to_owned() } else { status.to_string() }

@@ -145,7 +145,7 @@ impl Session {
         SessionBody {
             id: self.id,
             server: self.settings.server_name.to_string(),
-            principal: 0,
+            principal: self.principal,
             transport,
             next_stream: self.streams.next(),
             revision: self.revision_name.to_string(),
@@ -193,7 +193,7 @@ impl Session {
     ) -> Option<(Self, Remembered)> {
         let RecoveredSession { slot, body, setups, streams, .. } = recovered;
         let journal = settings.journal.clone()?;
-        let mut session = Self::bare(body.id, settings, now);
+        let mut session = Self::bare(body.id, settings, now, body.principal);
         match body.transport {
             Transport::StreamableHttp if body.revision.is_empty() => return None,
             Transport::StreamableHttp => {}

@@ -55,7 +55,7 @@ fn a_segment_takes_finished_calls_along_where_memory_holds_more_than_the_journal
 /// The floors of a finished and of an open call, of one event each, whose segment went.
 fn floors_after_a_segment_went(limits: Limits) -> (u64, u64) {
     let (now, mut upstream) = (Instant::now(), Silent::default());
-    let mut session = Session::new(SessionId::from_random(0, [1; 16]), settings(limits), now);
+    let mut session = Session::new(SessionId::from_random(0, [1; 16]), settings(limits), now, 0);
     session.set_initialized("2025-11-25");
     let (done, finished) = call(&mut session, &mut upstream, now, 1);
     session.respond(now, done, 20, |_, out| out.extend_from_slice(b"{\"done\":1}"));

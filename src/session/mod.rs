@@ -144,6 +144,8 @@ pub enum Step {
 /// One session. See the module's documentation for the order of calls.
 pub struct Session {
     id: SessionId,
+    /// Whose it is: the id of a principal, 0 for nobody's.
+    principal: u64,
     settings: Rc<Settings>,
     epoch: u32,
     revision: Revision,
@@ -168,19 +170,20 @@ pub struct Session {
 
 /// Getters.
 impl Session {
-    /// A session that has not been initialized yet.
-    pub fn new(id: SessionId, settings: Rc<Settings>, now: Instant) -> Self {
-        let mut session = Self::bare(id, settings, now);
+    /// A session that has not been initialized yet, of this principal (0: of nobody).
+    pub fn new(id: SessionId, settings: Rc<Settings>, now: Instant, principal: u64) -> Self {
+        let mut session = Self::bare(id, settings, now, principal);
         session.open_book();
         session.add_stream(Box::default());
         session
     }
 
     /// A session without a stream.
-    fn bare(id: SessionId, settings: Rc<Settings>, now: Instant) -> Self {
+    fn bare(id: SessionId, settings: Rc<Settings>, now: Instant, principal: u64) -> Self {
         let timeout = now + settings.limits.idle_timeout;
         Self {
             id,
+            principal,
             epoch: settings.epoch,
             calls: Calls::new(settings.asked_before),
             settings,
@@ -206,9 +209,10 @@ impl Session {
         id: SessionId,
         settings: Rc<Settings>,
         now: Instant,
+        principal: u64,
         endpoint: String,
     ) -> Self {
-        let mut session = Self::bare(id, settings, now);
+        let mut session = Self::bare(id, settings, now, principal);
         session.endpoint = Some(endpoint.into());
         // Without a connection there is no way to post a second GET to: it is kept no longer than
         // what it holds.
@@ -241,6 +245,12 @@ impl Session {
     /// The session's id, a secret.
     pub fn id(&self) -> SessionId {
         self.id
+    }
+
+    /// Whose session it is: the id of a principal, 0 for nobody's. For everybody else it is an
+    /// unknown one.
+    pub fn principal(&self) -> u64 {
+        self.principal
     }
 
     /// The negotiated revision.

@@ -31,7 +31,7 @@ fn session(now: Instant) -> Session {
 
 fn session_with(now: Instant, limits: Limits) -> Session {
     let settings = Settings::in_memory(limits, [7; 32], Overflow::Auto);
-    let mut session = Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now);
+    let mut session = Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now, 0);
     session.set_initialized("2025-11-25");
     session
 }
@@ -169,7 +169,7 @@ fn a_call_of_http_sse_is_about_the_one_stream() {
     let settings = Settings::in_memory(Limits::default(), [7; 32], Overflow::Auto);
     let half = settings.limits.stream_bytes as usize / 2;
     let id = SessionId::from_random(0, [1; 16]);
-    let mut session = Session::new_http_sse(id, Rc::new(settings), now, "messages?".into());
+    let mut session = Session::new_http_sse(id, Rc::new(settings), now, 0, "messages?".into());
     let mut upstream = Silent::default();
     let call = jsonrpc::parse(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
     let call = call.expect("a message");

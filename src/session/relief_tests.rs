@@ -18,7 +18,8 @@ impl Bench {
     fn new(limits: Limits) -> Self {
         let now = Instant::now();
         let settings = Settings::in_memory(limits, [7; 32], Overflow::Auto);
-        let mut session = Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now);
+        let mut session =
+            Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now, 0);
         session.set_initialized("2025-11-25");
         Self { session, upstream: Silent::default(), now }
     }

@@ -54,7 +54,7 @@ impl Bench {
         let now = Instant::now();
         let settings = Rc::new(Settings::in_memory(limits, [7; 32], Overflow::Auto));
         let id = SessionId::from_random(3, [1; 16]);
-        let mut session = Session::new(id, settings, now);
+        let mut session = Session::new(id, settings, now, 0);
         session.set_initialized(revision);
         Self { session, upstream: Silent::default(), now }
     }

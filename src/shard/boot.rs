@@ -28,6 +28,7 @@ use crate::sys::signal::{self, SignalFd};
 use crate::sys::{affinity, fds, listen, service, uring};
 use crate::upstream::spawner::{CommandSpec, Spawner};
 
+use super::credentials::Credentials;
 use super::handoff::Letter;
 use super::mailbox::Mailbox;
 use super::{Process, Shard, driver, producers, task};
@@ -230,8 +231,10 @@ fn process(
         true => Some(Spawner::start().map_err(|error| fail("the spawner", error))?),
         false => None,
     };
+    let credentials = Credentials::load(&config.auth)?;
     Ok(Process {
         origins,
+        credentials,
         key: meta.key,
         epoch: meta.epoch,
         runs: meta.runs,

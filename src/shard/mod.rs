@@ -7,6 +7,7 @@
 pub mod boot;
 pub mod budget;
 mod child_link;
+pub mod credentials;
 pub mod doorbell;
 mod drain;
 pub mod driver;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{info, warn};
 
+use crate::auth::gate::Gate;
 use crate::auth::origin::OriginPolicy;
 use crate::config::{Config, HttpSsePaths, ServerConfig, UpstreamConfig};
 use crate::http::response::DateCache;
@@ -29,6 +30,7 @@ use crate::upstream::piped::Piped;
 use crate::upstream::spawner::{CommandSpec, Spawner};
 
 use super::budget::Budget;
+use super::credentials::Credentials;
 use super::durable::Kept;
 use super::fairness::Yielder;
 use super::handoff::Letter;
@@ -56,6 +58,8 @@ pub struct Process {
     pub config: Config,
     /// Which origins and hosts are served.
     pub origins: OriginPolicy,
+    /// What requests have to bring.
+    pub credentials: Credentials,
     /// The key of the event ids' tokens.
     pub key: [u8; 32],
     /// The epoch of the logs.
@@ -123,6 +127,8 @@ pub struct Shard {
     pub limits: Limits,
     /// What the sessions of each server share, by its place in the configuration.
     servers: Vec<Rc<Settings>>,
+    /// Who may ask it.
+    pub gate: Gate,
     /// Its counters.
     pub counters: SharedCounters,
     /// Its write and read buffers.
@@ -190,6 +196,7 @@ impl Shard {
             index,
             limits,
             servers,
+            gate: process.credentials.gate(),
             counters: process.counters[usize::from(index)].clone(),
             process,
             pool: Pool::new(POOLED_BUFFERS),
@@ -291,10 +298,11 @@ impl Shard {
     }
 
     /// A new session of a server, owned by this shard; none where the process has as many as it
-    /// may. With `http_sse` it is one of that transport.
+    /// may. It is of this principal (0: of nobody); with `http_sse` it is one of that transport.
     pub fn add_session(
         self: &Rc<Self>,
         server: u16,
+        principal: u64,
         http_sse: Option<&HttpSsePaths>,
     ) -> Option<Rc<Live>> {
         let most = self.limits.sessions;
@@ -308,8 +316,11 @@ impl Shard {
         let settings = Rc::clone(self.settings(server));
         let config = self.server(server);
         let session = match http_sse {
-            None => Session::new(id, settings, now),
-            Some(paths) => Session::new_http_sse(id, settings, now, paths.endpoint(&id.write())),
+            None => Session::new(id, settings, now, principal),
+            Some(paths) => {
+                let endpoint = paths.endpoint(&id.write());
+                Session::new_http_sse(id, settings, now, principal, endpoint)
+            }
         };
         let behind = match &config.upstream {
             UpstreamConfig::Builtin => Behind::InProcess(Box::default()),

@@ -83,7 +83,7 @@ impl World {
         let mut random = [0; 16];
         random[..4].copy_from_slice(&(number + 1).to_le_bytes());
         let id = SessionId::from_random(0, random);
-        let mut session = Session::new(id, process.settings.clone(), now);
+        let mut session = Session::new(id, process.settings.clone(), now, 0);
         session.set_initialized("2025-11-25");
         let mut fake = Fake::default();
         fake.told.initialize = format!(r#"{{"client":{number}}}"#);

@@ -67,7 +67,7 @@ impl Fixture {
             format!("\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len()).as_bytes(),
         );
         let mut fixture = Self {
-            session: Session::new(id, settings, now),
+            session: Session::new(id, settings, now, 0),
             server: InProcess::default(),
             now,
             journal,

@@ -65,7 +65,7 @@ impl World {
         };
         let settings = Settings::in_memory(limits.clone(), [7; 32], Overflow::Auto);
         let id = SessionId::from_random(0, [1; 16]);
-        let mut session = Session::new(id, Rc::new(settings), now);
+        let mut session = Session::new(id, Rc::new(settings), now, 0);
         let batches = rng.once_in(2);
         session.set_initialized(if batches { "2025-03-26" } else { "2025-11-25" });
         Self {

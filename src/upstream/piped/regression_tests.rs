@@ -8,7 +8,7 @@ use crate::session::{Answers, Overflow, Posted, Reply, ReplyForm, Settings};
 
 fn session(now: Instant) -> Session {
     let settings = Settings::in_memory(Limits::default(), [7; 32], Overflow::Auto);
-    Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now)
+    Session::new(SessionId::from_random(0, [1; 16]), Rc::new(settings), now, 0)
 }
 
 /// Posts a request whose answer will be JSON; the key of its exchange.

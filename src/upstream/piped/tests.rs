@@ -34,7 +34,7 @@ impl Bench {
         let settings = Rc::new(Settings::in_memory(Limits::default(), [7; 32], Overflow::Auto));
         let id = SessionId::from_random(0, [1; 16]);
         let piped = Piped::new(now, on_exit, 1 << 20);
-        let mut bench = Self { session: Session::new(id, settings, now), piped, now };
+        let mut bench = Self { session: Session::new(id, settings, now, 0), piped, now };
         assert!(bench.piped.poll_spawn());
         let params = r#"{"protocolVersion":"2026-07-28","capabilities":{}}"#;
         bench.post(&request(r#""i""#, "initialize", params));
