@@ -1,5 +1,6 @@
 //! Who may ask: checks that come before dispatch and before the session is looked up, pure.
 
+pub mod cors;
 pub mod gate;
 pub mod keys;
 pub mod origin;

@@ -2,6 +2,7 @@
 
 use tracing::{info, warn};
 
+use crate::auth::cors::preflight;
 use crate::http::response::{self, Status};
 use crate::limits::WRITE_BYTES_MAX;
 use crate::mcp::jsonrpc::{self, Message, codes};
@@ -46,10 +47,15 @@ impl Answer {
     }
 
     /// The answer to a head that decides it alone.
-    pub(super) fn early(shard: &Shard, early: Early) -> Self {
+    pub(super) fn early(shard: &Shard, frame: &Frame, early: Early) -> Self {
         match early {
             Early::Refused(status, reason) => {
                 Self::error(status, None, codes::SERVER_ERROR, reason)
+            }
+            Early::Preflight => {
+                let mut answer = Self::empty(Status::NoContent);
+                answer.fields = preflight(frame.allow).map(|(n, v)| (n, v.to_owned())).into();
+                answer
             }
             Early::Denied(refusal) => {
                 let reason = refusal.reason();
@@ -95,6 +101,7 @@ impl Answer {
         if let Some(session) = &self.session {
             head = head.field("mcp-session-id", &session.write());
         }
+        head = frame.cross_origin(head);
         for (name, value) in &self.fields {
             head = head.field(name, value.as_bytes());
         }

@@ -312,7 +312,7 @@ impl Conn {
         let Some(head) = request::parse(&self.input)? else { return Ok(None) };
         let config = &shard.process.config;
         let request = Request::read(&head, config, &shard.process.origins, &shard.gate);
-        Ok(Some((Frame::of(&head, config), request)))
+        Ok(Some((Frame::of(&head, config, &shard.process.origins), request)))
     }
 
     /// Answers what cannot be read any further, and closes.
@@ -325,6 +325,7 @@ impl Conn {
             expect_continue: false,
             head_only: false,
             allow: "",
+            origin: None,
         };
         shard.counters.refusal(answer.status.code());
         answer.write(shard, &frame, true, &mut self.output);
@@ -334,7 +335,7 @@ impl Conn {
     /// Answers a head that decides its answer alone. Its body is skipped where it is there already;
     /// otherwise the connection ends.
     fn answer_early(&mut self, shard: &Rc<Shard>, frame: &Frame, early: Early) -> Next {
-        let answer = Answer::early(shard, early);
+        let answer = Answer::early(shard, frame, early);
         let whole = match frame.framing {
             Framing::None => Some(frame.head_bytes),
             Framing::Length(bytes) => usize::try_from(bytes)
@@ -349,7 +350,9 @@ impl Conn {
                 self.answer(shard, frame, &answer)
             }
             None => {
-                shard.counters.refusal(answer.status.code());
+                if answer.status.code() >= 400 {
+                    shard.counters.refusal(answer.status.code());
+                }
                 answer.write(shard, frame, true, &mut self.output);
                 Next::Linger
             }
@@ -486,6 +489,7 @@ impl Conn {
             .connection_close(close)
             .date(&shard.date())
             .event_stream();
+        let head = frame.cross_origin(head);
         if frame.version == Version::Http11 { head.chunked() } else { head.until_close() }
     }
 

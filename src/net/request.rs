@@ -2,11 +2,12 @@
 
 use std::time::SystemTime;
 
+use crate::auth::cors;
 use crate::auth::gate::{self, Gate, Who};
 use crate::auth::origin::OriginPolicy;
 use crate::config::{Config, ServerConfig};
 use crate::http::request::{Framing, Head, Method, Version};
-use crate::http::response::Status;
+use crate::http::response::{HeadWriter, Status};
 use crate::mcp::headers::{self, Accept, Single};
 use crate::mcp::revision;
 use crate::mcp::session_id::{SESSION_ID_CHARS, SessionId};
@@ -118,7 +119,7 @@ pub(super) struct Request {
 }
 
 /// How the request's body and its answer are framed; known even for a refused head.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Frame {
     pub(super) head_bytes: usize,
     pub(super) framing: Framing,
@@ -129,6 +130,8 @@ pub(super) struct Frame {
     pub(super) head_only: bool,
     /// The methods of the path, for a 405.
     pub(super) allow: &'static str,
+    /// The allowed `Origin` of a page that asks.
+    pub(super) origin: Option<Box<[u8]>>,
 }
 
 /// What a request is answered whose head alone decides that.
@@ -136,12 +139,16 @@ pub(super) struct Frame {
 pub(super) enum Early {
     /// A refusal.
     Refused(Status, &'static str),
+    /// A browser asks whether a page may ask.
+    Preflight,
     /// Its credentials are not good.
     Denied(gate::Refusal),
 }
 
 impl Frame {
-    pub(super) fn of(head: &Head<'_>, config: &Config) -> Self {
+    pub(super) fn of(head: &Head<'_>, config: &Config, origins: &OriginPolicy) -> Self {
+        let origin = head.field("origin");
+        let origin = origin.filter(|_| origins.allows_origin(head.fields("origin")));
         Self {
             head_bytes: head.len,
             framing: head.framing,
@@ -150,7 +157,19 @@ impl Frame {
             expect_continue: head.expect_continue,
             head_only: head.method == Method::Head,
             allow: Endpoint::find(head.path, config).map_or("", |(_, endpoint)| endpoint.allow()),
+            origin: origin.map(Box::from),
         }
+    }
+}
+
+impl Frame {
+    /// Tells the page that asks, where one does, that it may read the answer.
+    pub(super) fn cross_origin<'o>(&self, head: HeadWriter<'o>) -> HeadWriter<'o> {
+        let Some(origin) = &self.origin else { return head };
+        let fields = cors::FIELDS.into_iter();
+        fields.fold(head.field(cors::ALLOW_ORIGIN, origin), |head, (name, value)| {
+            head.field(name, value.as_bytes())
+        })
     }
 }
 
@@ -172,6 +191,9 @@ impl Request {
         let Some((server, endpoint)) = Endpoint::find(head.path, config) else {
             return refuse(Status::NotFound, "nothing is served at this path");
         };
+        if is_preflight(head) {
+            return Err(Early::Preflight);
+        }
         let Some(verb) = endpoint.verb(head.method) else {
             return refuse(Status::MethodNotAllowed, "this path does not serve this method");
         };
@@ -230,6 +252,13 @@ impl Request {
             None => self.session = SessionField::Foreign,
         }
     }
+}
+
+/// Whether it is a browser's question before a request that a page wants to make.
+fn is_preflight(head: &Head<'_>) -> bool {
+    head.method == Method::Options
+        && head.field("origin").is_some()
+        && head.field(cors::REQUEST_METHOD).is_some()
 }
 
 /// Whether the body says that it is JSON. Of several lines each must: two readers could follow

@@ -8,6 +8,7 @@ mod children;
 mod client;
 mod closing;
 mod corpus;
+mod cors;
 mod data;
 mod drain;
 mod durability;
