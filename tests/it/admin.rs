@@ -1,5 +1,6 @@
 //! The admin listener, over sockets.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -213,4 +214,27 @@ fn the_page_and_its_stream_are_served() {
     assert_eq!(now["sessions"], json!([]));
     assert!(now["totals"]["events_appended"].is_u64(), "{now}");
     assert_eq!(server.stop().code, Some(0));
+}
+
+/// What the documentation says of metrics cannot drift from what is served, nor can the alerts.
+#[test]
+fn the_documented_metrics_are_those_that_are_served() {
+    let data = Data::new("admin-metrics");
+    let (server, admin) = start(&["--data-dir", data.path()]);
+    let (_, _, text) = ask(admin, "GET /metrics", "", "");
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let served: BTreeSet<&str> = samples.filter_map(|line| line.split(['{', ' ']).next()).collect();
+    let page = include_str!("../../docs/operating.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `gapless_"));
+    let documented: BTreeSet<String> =
+        rows.filter_map(|row| Some(format!("gapless_{}", row.split_once('`')?.0))).collect();
+    assert_eq!(documented, served.iter().map(|&name| name.to_owned()).collect());
+    for alerted in include_str!("../../docs/alerts.yml").split(|c: char| !is_of_a_name(c)) {
+        assert!(!alerted.starts_with("gapless_") || served.contains(alerted), "{alerted}");
+    }
+    assert_eq!(server.stop().code, Some(0));
+}
+
+fn is_of_a_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
 }
