@@ -12,6 +12,20 @@ pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 pub const HEAD_FIELDS_MAX: usize = 64;
 /// Bytes of the name of an API key.
 pub const PRINCIPAL_NAME_BYTES_MAX: usize = 64;
+/// Bytes of the subject of a token; more is 401.
+pub const TOKEN_SUBJECT_BYTES_MAX: usize = 512;
+/// Tokens that a shard remembers to have found good, at about 250 bytes each.
+pub const CHECKED_TOKENS_MAX: usize = 4096;
+/// Keys of one JWKS.
+pub const JWKS_KEYS_MAX: usize = 64;
+/// Bytes of one JWKS.
+pub const JWKS_BYTES_MAX: u64 = 256 * 1024;
+/// How long fetching a JWKS may take.
+pub const JWKS_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often a JWKS is fetched.
+pub const JWKS_INTERVAL: Duration = Duration::from_secs(300);
+/// How long after a JWKS was fetched a token of an unknown key has it fetched again, at the least.
+pub const JWKS_REST: Duration = Duration::from_secs(5);
 /// Bytes of chunk extensions and trailer fields in one chunked body. More is 400.
 pub const CHUNK_OVERHEAD_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a rejected body that are read and thrown away to keep the connection usable.

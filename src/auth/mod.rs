@@ -2,5 +2,8 @@
 
 pub mod cors;
 pub mod gate;
+pub mod jwks;
+pub mod jwt;
 pub mod keys;
+pub mod metadata;
 pub mod origin;

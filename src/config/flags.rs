@@ -220,6 +220,51 @@ const CHOICES: &[Choice] = &[
         help: "Serve only who has a key of this file, as a bearer token; 'gapless key' makes one \
                [default: nobody is asked]",
     },
+    Choice {
+        name: "jwt-jwks",
+        value_name: "FILE|URL",
+        heading: AUTHENTICATION,
+        repeatable: false,
+        help: "Serve only who has a token signed with a key of this JWKS (beside --api-keys: or \
+               a key) [default: no tokens]",
+    },
+    Choice {
+        name: "jwt-issuer",
+        value_name: "ISSUER",
+        heading: AUTHENTICATION,
+        repeatable: false,
+        help: "What a token has as 'iss' [default: none, and needed with --jwt-jwks]",
+    },
+    Choice {
+        name: "jwt-audience",
+        value_name: "AUDIENCE",
+        heading: AUTHENTICATION,
+        repeatable: true,
+        help: "What a token has in 'aud'; may be repeated, one is enough \
+               [default: none, and needed with --jwt-jwks]",
+    },
+    Choice {
+        name: "jwt-scopes",
+        value_name: "SCOPE",
+        heading: AUTHENTICATION,
+        repeatable: true,
+        help: "A scope that a token needs; may be repeated, all are needed [default: none]",
+    },
+    Choice {
+        name: "jwt-leeway",
+        value_name: "TIME",
+        heading: AUTHENTICATION,
+        repeatable: false,
+        help: "How far the issuer's clock may be from ours [default: 30s]",
+    },
+    Choice {
+        name: "oauth-issuer",
+        value_name: "URL",
+        heading: AUTHENTICATION,
+        repeatable: true,
+        help: "Who gives tokens, as clients are told (RFC 9728); may be repeated; needs \
+               --public-base [default: nothing is told]",
+    },
 ];
 
 const ABOUT: &str = "Puts MCP servers on the network over HTTP, with streams that never silently \

@@ -30,7 +30,7 @@ use crate::limits::Limits;
 pub use crate::limits::SHARDS_MAX;
 
 pub use self::admin::AdminConfig;
-pub use self::auth::AuthConfig;
+pub use self::auth::{AuthConfig, JwksSource, MetadataConfig, TokenConfig};
 pub use self::http_sse::HttpSsePaths;
 pub use self::manual::Manual;
 use self::words::Words;
@@ -241,7 +241,7 @@ impl Config {
             sentences.push(if self.auth.is_open() {
                 format!(
                     "{listen} can be reached from other machines and nobody is asked who is \
-                     calling: give --api-keys, or put it behind something that asks"
+                     calling: give --api-keys or --jwt-jwks, or put it behind something that asks"
                 )
             } else {
                 format!(

@@ -3,6 +3,7 @@
 use tracing::{info, warn};
 
 use crate::auth::cors::preflight;
+use crate::auth::gate::Refusal;
 use crate::http::response::{self, Status};
 use crate::limits::WRITE_BYTES_MAX;
 use crate::mcp::jsonrpc::{self, Message, codes};
@@ -57,14 +58,26 @@ impl Answer {
                 answer.fields = preflight(frame.allow).map(|(n, v)| (n, v.to_owned())).into();
                 answer
             }
+            Early::Metadata => {
+                let metadata = shard.process.credentials.metadata(frame.server);
+                let document = metadata.map_or("", |metadata| &metadata.document);
+                let mut answer = Self::json(document.as_bytes().to_vec());
+                answer.fields.push(("cache-control", "max-age=3600".to_owned()));
+                answer
+            }
             Early::Denied(refusal) => {
                 let reason = refusal.reason();
                 if shard.may_log() {
                     info!(reason, "a request without good credentials was refused");
                 }
-                let status = Status::Unauthorized;
+                let status = match refusal {
+                    Refusal::Scope => Status::Forbidden,
+                    _ => Status::Unauthorized,
+                };
                 let mut answer = Self::error(status, None, codes::SERVER_ERROR, reason);
-                answer.fields.push(("www-authenticate", shard.gate.challenge(refusal)));
+                answer
+                    .fields
+                    .push(("www-authenticate", shard.gate.challenge(frame.server, refusal)));
                 answer
             }
         }

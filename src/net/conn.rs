@@ -5,16 +5,22 @@
 //! writes the answer; several pipelined answers leave in one write.
 
 use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
 
+use crate::auth::gate::Refusal;
+use crate::auth::jwks::Published;
 use crate::http::request::{self, Framing, HeadError};
 use crate::http::response::{self, Status};
 use crate::http::{chunked, request::Version};
-use crate::limits::{DRAIN_BYTES_MAX, HOT_TIME, LINGER_TIME, READ_BYTES_MAX, WRITE_BYTES_MAX};
+use crate::limits::{
+    DRAIN_BYTES_MAX, HOT_TIME, JWKS_TIME_MAX, LINGER_TIME, READ_BYTES_MAX, WRITE_BYTES_MAX,
+};
 use crate::mcp::jsonrpc::codes;
 use crate::session::ExchangeKey;
 use crate::shard::budget::{Charge, Of};
 use crate::shard::handoff::{Arrived, Letter, Permit};
 use crate::shard::live::{Live, Reader};
+use crate::shard::timer::pause;
 use crate::shard::{Shard, task};
 use crate::stream::Attached;
 use crate::sys::leash::Leashed;
@@ -28,6 +34,9 @@ use super::handle::{Handle, Phase};
 use super::request::{Early, Frame, Request, SessionField, Verb};
 use super::socket::{Got, Socket};
 use super::writer::{End, Writer};
+
+/// How often a request looks whether its issuer's keys are there.
+const KEYS_PAUSE: Duration = Duration::from_millis(10);
 
 /// What the connection does next.
 enum Next {
@@ -69,6 +78,8 @@ struct Waiting {
 
 /// What it waits for.
 enum What {
+    /// The keys of its token's issuer: its head is looked at again then.
+    Keys,
     /// The rest of its body.
     Body(Request),
     /// Its place as the reader of a stream.
@@ -88,7 +99,7 @@ pub fn start(shard: &Rc<Shard>, arrived: Arrived) {
     shard.add_connection(Rc::clone(&handle));
     let lost = Rc::clone(&handle);
     let socket = Socket::new(shard, handle, stream);
-    let conn = Conn { socket, input, output: Vec::new(), permit };
+    let conn = Conn { socket, input, output: Vec::new(), permit, asked_issuer: false };
     let on_panic = Rc::clone(shard);
     task::spawn("connection", conn.serve(), move || {
         on_panic.counters.panics.increment();
@@ -108,6 +119,8 @@ struct Conn {
     /// Bytes to write.
     output: Vec<u8>,
     permit: Permit,
+    /// The next request has waited for its token's issuer: it does so once.
+    asked_issuer: bool,
 }
 
 /// A request head, or what it is answered.
@@ -171,7 +184,7 @@ impl Conn {
 
     /// One request, as far as it goes without a wait.
     fn turn(&mut self, shard: &Rc<Shard>) -> Next {
-        let (frame, head) = match self.parse_head(shard) {
+        let (mut frame, head) = match self.parse_head(shard) {
             Ok(Some(head)) => head,
             Ok(None) => return Next::Receive,
             Err(error) => {
@@ -181,8 +194,18 @@ impl Conn {
             }
         };
         let request = match head {
-            Ok(request) => request,
-            Err(early) => return self.answer_early(shard, &frame, early),
+            Ok(request) => {
+                self.asked_issuer = false;
+                frame.until = request.who.as_ref().and_then(|who| who.expires);
+                request
+            }
+            Err(Early::Denied(Refusal::Later)) if !self.asked_issuer => {
+                return Next::Wait(Box::new(Waiting { frame, what: What::Keys }));
+            }
+            Err(early) => {
+                self.asked_issuer = false;
+                return self.answer_early(shard, &frame, early);
+            }
         };
         if let SessionField::Id(id) = request.session {
             let owner = id.owner(shard.process.mailboxes.len());
@@ -226,6 +249,10 @@ impl Conn {
     async fn wait(&mut self, shard: &Rc<Shard>, waiting: Box<Waiting>) -> Next {
         let Waiting { frame, what } = *waiting;
         match what {
+            What::Keys => {
+                self.wait_for_keys(shard).await;
+                Next::Go
+            }
             What::Body(request) => match self.read_body(&frame).await {
                 Ok(body) => self.ask(shard, frame, request, body),
                 Err(BodyError::Gone) => Next::Leave(Leave::Close),
@@ -247,6 +274,16 @@ impl Conn {
                 None => Next::Linger,
             },
         }
+    }
+
+    /// Waits until the issuer's keys have been fetched, or that has taken too long.
+    async fn wait_for_keys(&mut self, shard: &Rc<Shard>) {
+        self.socket.phase(Phase::Answering, None);
+        let end = Instant::now() + JWKS_TIME_MAX;
+        while shard.gate.published().is_some_and(Published::is_wanted) && Instant::now() < end {
+            pause(KEYS_PAUSE).await;
+        }
+        self.asked_issuer = true;
     }
 
     async fn read_body(&mut self, frame: &Frame) -> Result<Body, BodyError> {
@@ -318,6 +355,7 @@ impl Conn {
     /// Answers what cannot be read any further, and closes.
     fn give_up(&mut self, shard: &Rc<Shard>, answer: &Answer) -> Next {
         let frame = Frame {
+            server: 0,
             head_bytes: 0,
             framing: Framing::None,
             version: Version::Http11,
@@ -326,6 +364,7 @@ impl Conn {
             head_only: false,
             allow: "",
             origin: None,
+            until: None,
         };
         shard.counters.refusal(answer.status.code());
         answer.write(shard, &frame, true, &mut self.output);
@@ -507,7 +546,12 @@ impl Conn {
         let chunked = frame.version == Version::Http11;
         let handle = Rc::clone(&self.socket.handle);
         let (keep_alive, output) = (frame.keep_alive, &mut self.output);
-        let mut writer = Writer::open(handle, output, live, stream, attached, chunked);
+        let until = frame.until.map(|until| {
+            let left = until.duration_since(SystemTime::now()).unwrap_or_default();
+            Instant::now() + left
+        });
+        let form = (chunked, until);
+        let mut writer = Writer::open(handle, output, live, stream, attached, form);
         writer.reusable = chunked && keep_alive;
         Next::Stream(writer)
     }

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use crate::auth::cors;
 use crate::auth::gate::{self, Gate, Who};
+use crate::auth::metadata::Metadata;
 use crate::auth::origin::OriginPolicy;
 use crate::config::{Config, ServerConfig};
 use crate::http::request::{Framing, Head, Method, Version};
@@ -60,6 +61,8 @@ enum Endpoint {
     Mcp,
     HttpSseStream,
     HttpSseMessages,
+    /// The document that says who gives tokens (RFC 9728), where there is one.
+    Metadata,
 }
 
 impl Endpoint {
@@ -69,12 +72,15 @@ impl Endpoint {
             .servers
             .iter()
             .zip(0..)
-            .find_map(|(server, index)| Self::of(path, server).map(|endpoint| (index, endpoint)))
+            .find_map(|(server, index)| Some((index, Self::of(path, server, config)?)))
     }
 
-    fn of(path: &str, server: &ServerConfig) -> Option<Self> {
+    fn of(path: &str, server: &ServerConfig, config: &Config) -> Option<Self> {
         if path == server.path {
             return Some(Self::Mcp);
+        }
+        if config.auth.metadata.is_some() && Metadata::is_at(path, &server.path) {
+            return Some(Self::Metadata);
         }
         let paths = server.http_sse.as_ref()?;
         if path == paths.stream {
@@ -89,6 +95,7 @@ impl Endpoint {
             Self::Mcp => "GET, POST, DELETE",
             Self::HttpSseStream => "GET",
             Self::HttpSseMessages => "POST",
+            Self::Metadata => "GET, HEAD",
         }
     }
 
@@ -121,6 +128,8 @@ pub(super) struct Request {
 /// How the request's body and its answer are framed; known even for a refused head.
 #[derive(Debug)]
 pub(super) struct Frame {
+    /// The server whose path it is; the first one where it is nobody's.
+    pub(super) server: u16,
     pub(super) head_bytes: usize,
     pub(super) framing: Framing,
     pub(super) version: Version,
@@ -132,6 +141,8 @@ pub(super) struct Frame {
     pub(super) allow: &'static str,
     /// The allowed `Origin` of a page that asks.
     pub(super) origin: Option<Box<[u8]>>,
+    /// When the credentials of whoever asks end.
+    pub(super) until: Option<SystemTime>,
 }
 
 /// What a request is answered whose head alone decides that.
@@ -141,6 +152,8 @@ pub(super) enum Early {
     Refused(Status, &'static str),
     /// A browser asks whether a page may ask.
     Preflight,
+    /// Who gives tokens is asked for.
+    Metadata,
     /// Its credentials are not good.
     Denied(gate::Refusal),
 }
@@ -149,15 +162,18 @@ impl Frame {
     pub(super) fn of(head: &Head<'_>, config: &Config, origins: &OriginPolicy) -> Self {
         let origin = head.field("origin");
         let origin = origin.filter(|_| origins.allows_origin(head.fields("origin")));
+        let found = Endpoint::find(head.path, config);
         Self {
+            server: found.map_or(0, |(server, _)| server),
             head_bytes: head.len,
             framing: head.framing,
             version: head.version,
             keep_alive: head.keep_alive,
             expect_continue: head.expect_continue,
             head_only: head.method == Method::Head,
-            allow: Endpoint::find(head.path, config).map_or("", |(_, endpoint)| endpoint.allow()),
+            allow: found.map_or("", |(_, endpoint)| endpoint.allow()),
             origin: origin.map(Box::from),
+            until: None,
         }
     }
 }
@@ -193,6 +209,10 @@ impl Request {
         };
         if is_preflight(head) {
             return Err(Early::Preflight);
+        }
+        // Nobody has to say who he is: it is for those who cannot yet.
+        if endpoint == Endpoint::Metadata && matches!(head.method, Method::Get | Method::Head) {
+            return Err(Early::Metadata);
         }
         let Some(verb) = endpoint.verb(head.method) else {
             return refuse(Status::MethodNotAllowed, "this path does not serve this method");

@@ -5,12 +5,15 @@
 
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tracing::info;
 
 use crate::http::chunked;
 use crate::http::sse;
 use crate::limits::{HOT_TIME, WRITE_BYTES_MAX};
 use crate::session::{RETRY_MS, Session, Step};
+use crate::shard::Shard;
 use crate::shard::live::{Live, Reader};
 use crate::shard::timer::pause;
 use crate::stream::Attached;
@@ -46,6 +49,8 @@ pub(super) struct Writer {
     chunked: bool,
     /// Whether the connection may serve another request after a response that ends whole.
     pub(super) reusable: bool,
+    /// When its client's credentials end.
+    until: Option<Instant>,
     /// Whether the peer's end is watched for; not while it has sent the next request already.
     watch: bool,
     /// The peer is gone, or the stream belongs to another connection.
@@ -60,11 +65,12 @@ impl Writer {
         live: Rc<Live>,
         stream: u32,
         attached: &Attached,
-        chunked: bool,
+        (chunked, until): (bool, Option<Instant>),
     ) -> Self {
         let reader = live.add_reader(stream, handle, attached.generation);
+        let over = false;
         let writer =
-            Self { live, stream, reader, chunked, reusable: false, watch: true, over: false };
+            Self { live, stream, reader, chunked, reusable: false, until, watch: true, over };
         let live = &writer.live;
         writer.chunk(output, |out, _| live.look(|session| session.prologue(stream, attached, out)));
         writer
@@ -87,6 +93,7 @@ impl Writer {
             if socket.handle.expired.replace(false) {
                 self.chunk(output, |out, _| sse::comment(out, b""));
             }
+            self.end_with_credentials(&socket.shard);
             let step = self.fill(output);
             let wrote = !output.is_empty();
             if wrote {
@@ -124,6 +131,17 @@ impl Writer {
                 Step::Planned => return End::Planned,
                 Step::Stale => return End::Broken,
             }
+        }
+    }
+
+    /// Whoever listens has to come back with good credentials, after what is logged by now. One
+    /// that has lost its stream must not end that of the connection that has it.
+    fn end_with_credentials(&mut self, shard: &Rc<Shard>) {
+        let ended = self.until.take_if(|until| Instant::now() >= *until).is_some();
+        if ended && !self.reader.handle.fenced.get() {
+            let stream = self.stream;
+            info!(session = %self.live.short, stream, "the credentials of a listener have ended");
+            self.live.with(shard, |session, _, _| session.close_planned(stream));
         }
     }
 
@@ -198,7 +216,8 @@ impl Writer {
     /// Waits for something to send, for `time` to pass, or for the peer's end.
     /// An `async fn` would hold its arguments twice.
     fn wait<'a>(&'a mut self, socket: &'a Socket, time: Duration) -> impl Future<Output = ()> + 'a {
-        socket.phase(Phase::Streaming, Some(time));
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        socket.phase(Phase::Streaming, Some(left.map_or(time, |left| left.min(time))));
         async move {
             let handle = &*socket.handle;
             if self.watch {

@@ -231,7 +231,7 @@ fn process(
         true => Some(Spawner::start().map_err(|error| fail("the spawner", error))?),
         false => None,
     };
-    let credentials = Credentials::load(&config.auth)?;
+    let credentials = Credentials::load(&config.auth, &config.servers)?;
     Ok(Process {
         origins,
         credentials,

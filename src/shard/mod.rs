@@ -15,6 +15,7 @@ mod dump;
 mod durable;
 pub mod fairness;
 pub mod handoff;
+mod jwks;
 pub mod live;
 pub mod mailbox;
 pub mod pool;

@@ -1,6 +1,7 @@
 //! The integration tests, in one binary: it links once.
 
 mod admin;
+mod auth_jwt;
 mod auth_keys;
 mod batches;
 mod budget;
