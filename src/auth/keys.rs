@@ -152,7 +152,7 @@ mod tests {
         bytes[31] ^= 1;
         let mut twin = line.clone();
         twin.hash = Hash::from_bytes(bytes);
-        assert!(Keys::new(&[line.clone()]).find(&twin.hash).is_none());
+        assert!(Keys::new(std::slice::from_ref(&line)).find(&twin.hash).is_none());
         twin.name = "b".into();
         let both = Keys::new(&[twin.clone(), line.clone()]);
         assert_eq!(&*both.find(&line.hash).unwrap().name, "a");
