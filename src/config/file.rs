@@ -140,12 +140,12 @@ impl Reader<'_> {
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().replace('_', ""),
             _ => {
                 let several = if option.repeatable { " or an array of them" } else { "" };
-                let key = option.name.replace('-', "_");
+                let key = option.key();
                 self.reject(&value.span(), &format!("{key} wants a string{several}"));
                 return None;
             }
         };
-        let is_relative = option.is_path && !text.is_empty() && Path::new(&text).is_relative();
+        let is_relative = option.is_path() && !text.is_empty() && Path::new(&text).is_relative();
         let is_url = text.contains("://");
         Some(if is_relative && !is_url { self.folder.join(text).into() } else { text.into() })
     }

@@ -48,6 +48,10 @@ const ADMIN: &str = "Admin listener";
 const LOGGING: &str = "Logging (to stderr)";
 const AUTHENTICATION: &str = "Authentication";
 
+/// The headings of the help, in their order.
+pub(super) const HEADINGS: [&str; 10] =
+    [FILES, ENDPOINT, CHILDREN, ADMISSION, LOGS, DATA, TIMEOUTS, ADMIN, AUTHENTICATION, LOGGING];
+
 const CHOICES: &[Choice] = &[
     Choice {
         name: "config",
@@ -290,37 +294,70 @@ Examples:
   gapless serve --retention 1h --idle-timeout 2h --session-bytes 256MiB -- my-server
       Clients may come back for an hour after a call has ended";
 
-/// What a configuration file has to know of an option.
+/// What is told of an option beside clap's own help: to the configuration file, to the reference.
 pub(super) struct Known {
     pub(super) name: &'static str,
+    pub(super) heading: &'static str,
+    /// The word that stands for its value in the help.
+    pub(super) value_name: &'static str,
     pub(super) repeatable: bool,
-    /// Its value is a path.
-    pub(super) is_path: bool,
+    /// What it means, without its default.
+    pub(super) help: &'static str,
     /// What holds without it, as the help has it.
     pub(super) default: String,
 }
 
-/// Every option that may stand in a file.
-pub(super) fn known() -> impl Iterator<Item = Known> {
-    let choices = CHOICES.iter().filter(|choice| choice.heading != FILES).map(|choice| Known {
-        name: choice.name,
-        repeatable: choice.repeatable,
-        is_path: matches!(choice.value_name, "DIR" | "FILE"),
-        default: default_of(choice.help).to_owned(),
+impl Known {
+    /// Its value is a path.
+    pub(super) fn is_path(&self) -> bool {
+        matches!(self.value_name, "DIR" | "FILE")
+    }
+
+    /// It may stand in a configuration file.
+    pub(super) fn is_of_a_file(&self) -> bool {
+        self.heading != FILES
+    }
+
+    /// What it is called in a configuration file.
+    pub(super) fn key(&self) -> String {
+        self.name.replace('-', "_")
+    }
+}
+
+/// Every option, the bounds last.
+pub(super) fn all() -> impl Iterator<Item = Known> {
+    let choices = CHOICES.iter().map(|choice| {
+        let (help, default) = parts_of(choice.help);
+        Known {
+            name: choice.name,
+            heading: choice.heading,
+            value_name: choice.value_name,
+            repeatable: choice.repeatable,
+            help,
+            default: default.to_owned(),
+        }
     });
     let mut defaults = Limits::default();
     let bounds = BOUNDS.iter().map(move |bound| Known {
         name: bound.name,
+        heading: bound.heading,
+        value_name: bound.value_name(),
         repeatable: false,
-        is_path: false,
+        help: bound.help,
         default: bound.show(&mut defaults),
     });
     choices.chain(bounds)
 }
 
-/// What a help text says of the default, at its end.
-fn default_of(help: &str) -> &str {
-    help.rsplit_once("[default: ").map_or("", |(_, rest)| rest.trim_end_matches(']'))
+/// Every option that may stand in a file.
+pub(super) fn known() -> impl Iterator<Item = Known> {
+    all().filter(Known::is_of_a_file)
+}
+
+/// A help text, and what it says of the default at its end.
+fn parts_of(help: &'static str) -> (&'static str, &'static str) {
+    let (text, default) = help.rsplit_once("[default: ").unwrap_or((help, ""));
+    (text.trim_end(), default.trim_end_matches(']'))
 }
 
 /// The option of this name, if there is one that may stand in a file.
@@ -345,21 +382,9 @@ fn serve_like(name: &'static str) -> clap::Command {
         (bound.heading, option(bound.name, bound.value_name(), help))
     });
     let options: Vec<_> = choices.chain(bounds).collect();
-    let headings = [
-        FILES,
-        ENDPOINT,
-        CHILDREN,
-        ADMISSION,
-        LOGS,
-        DATA,
-        TIMEOUTS,
-        ADMIN,
-        AUTHENTICATION,
-        LOGGING,
-    ];
     let mut command = clap::Command::new(name)
         .override_usage(format!("gapless {name} [OPTIONS] [-- COMMAND ARGS...]"));
-    for heading in headings {
+    for heading in HEADINGS {
         let group = options.iter().filter(|(of, _)| *of == heading).map(|(_, arg)| arg.clone());
         command = command.next_help_heading(heading).args(group);
     }
@@ -545,7 +570,7 @@ fn given(matches: &mut ArgMatches, env: impl Fn(&str) -> Option<OsString>) -> Ve
             all.extend(values.map(|value| Given { option, value, place: Place::Typed }));
             continue;
         }
-        let variable = format!("GAPLESS_{}", option.to_uppercase().replace('-', "_"));
+        let variable = variable(option);
         // An empty variable is how shells and unit files say "not set".
         let Some(value) = env(&variable).filter(|value| !value.is_empty()) else { continue };
         let values = if repeatable { split_commas(&value) } else { vec![value] };
@@ -556,6 +581,11 @@ fn given(matches: &mut ArgMatches, env: impl Fn(&str) -> Option<OsString>) -> Ve
         }));
     }
     all
+}
+
+/// The variable of the environment that can stand in for an option.
+pub(super) fn variable(option: &str) -> String {
+    format!("GAPLESS_{}", option.to_uppercase().replace('-', "_"))
 }
 
 fn split_commas(value: &OsStr) -> Vec<OsString> {

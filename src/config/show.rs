@@ -15,7 +15,7 @@ pub(super) fn text(words: &Words) -> String {
     for known in flags::known() {
         let given: Vec<&Given> = words.all(known.name).collect();
         if given.is_empty() {
-            let _ = writeln!(out, "# {} = {} # default", key(&known), default(&known));
+            let _ = writeln!(out, "# {} = {} # default", known.key(), default(&known));
         } else {
             option(&mut out, &known, &given);
         }
@@ -61,11 +61,7 @@ fn option(out: &mut String, known: &Known, given: &[&Given]) {
     };
     let hidden = given.iter().any(|given| given.value.to_string_lossy().contains('='));
     let hint = if known.name == "env" && hidden { ", values not shown" } else { "" };
-    let _ = writeln!(out, "{} = {value} # {place}{hint}", key(known));
-}
-
-fn key(known: &Known) -> String {
-    known.name.replace('-', "_")
+    let _ = writeln!(out, "{} = {value} # {place}{hint}", known.key());
 }
 
 /// The default as it would be written; one that is no value is told in words.

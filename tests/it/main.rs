@@ -8,6 +8,7 @@ mod budget;
 mod children;
 mod client;
 mod closing;
+mod configuration;
 mod corpus;
 mod cors;
 mod data;
