@@ -3,7 +3,7 @@
 //! A fault is a patch in `tests/sim/faults` or `tests/durable_sim/faults` against the shipped
 //! sources, so that those carry no switches. Each is applied to a copy of the pure sources in a
 //! small crate of its own, on which the simulator runs. A patch that no longer applies, or that
-//! nothing catches, fails. `GAPLESS_FAULT=name` tries one alone.
+//! nothing catches, fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -118,9 +118,7 @@ fn faults(suite: &Suite) -> Vec<Fault> {
     let entries = fs::read_dir(&folder).expect("the faults' folder");
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
-    let only = std::env::var("GAPLESS_FAULT").ok();
-    let faults = paths.iter().map(|path| parse(path));
-    faults.filter(|fault| only.as_ref().is_none_or(|only| fault.name == *only)).collect()
+    paths.iter().map(|path| parse(path)).collect()
 }
 
 /// Reads a unified diff that has two lines on top: what is wrong, and `Caught by: check or check`.

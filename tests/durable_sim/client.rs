@@ -19,11 +19,9 @@ pub struct Client {
     pub starting: Option<u32>,
     /// It has given its session up.
     pub over: bool,
-    /// It speaks the revision that has batches.
-    pub batches: bool,
+    /// What it knows of each stream.
     /// The params of what set its upstream up, in order.
     pub setups: Vec<String>,
-    /// What it knows of each stream.
     pub views: BTreeMap<u32, View>,
     pub readers: BTreeMap<u32, Reader>,
 }
@@ -57,17 +55,9 @@ pub struct Reader {
 }
 
 impl Client {
-    pub fn new(id: SessionId, batches: bool) -> Self {
-        Self {
-            id,
-            known: false,
-            starting: None,
-            over: false,
-            batches,
-            setups: Vec::new(),
-            views: BTreeMap::new(),
-            readers: BTreeMap::new(),
-        }
+    pub fn new(id: SessionId) -> Self {
+        let (views, readers) = (BTreeMap::new(), BTreeMap::new());
+        Self { id, known: false, starting: None, over: false, setups: Vec::new(), views, readers }
     }
 }
 

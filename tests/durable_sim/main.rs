@@ -26,7 +26,7 @@ use oracle::Reached;
 use world::World;
 
 /// Seeds of one run in CI.
-const SEEDS: u64 = 800;
+const SEEDS: u64 = 400;
 /// Steps under one seed, before everything comes to its end.
 const STEPS: u64 = 600;
 

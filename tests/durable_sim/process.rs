@@ -167,23 +167,14 @@ impl World {
         }
     }
 
-    /// One of the actions that are under way; none where they all take longer.
-    fn take_flight(&mut self) -> Option<Flight> {
-        let process = self.process.as_mut()?;
-        let last = process.flights.len().checked_sub(1)?;
-        let index = self.rng.between(0, last as u64) as usize;
-        let is_slow = matches!(process.flights[index], Flight::Names { .. })
-            && self.hostility.slow_names
-            && !self.settling;
-        if is_slow && !self.rng.once_in(8) {
-            return None;
-        }
-        Some(process.flights.swap_remove(index))
-    }
-
     /// One of the actions under way comes to its end.
     pub fn land(&mut self) {
-        let Some(flight) = self.take_flight() else { return };
+        let Some(process) = &mut self.process else { return };
+        if process.flights.is_empty() {
+            return;
+        }
+        let index = self.rng.between(0, process.flights.len() as u64 - 1) as usize;
+        let flight = process.flights.swap_remove(index);
         if self.hostility.fails && !self.settling && self.rng.once_in(300) {
             return self.fail(flight, false);
         }
@@ -223,9 +214,6 @@ impl World {
                 journal.borrow_mut().handle_removed(segment);
                 self.process.iter_mut().for_each(|process| process.removing = false);
                 self.mark("segment removed");
-                if !self.settling && self.rng.once_in(2) {
-                    self.retire();
-                }
             }
         }
     }
@@ -338,11 +326,7 @@ impl World {
         if !process.journal.borrow().is_poisoned() {
             process.journal.borrow_mut().remove(segment);
             process.removing = true;
-            let is_changing = process.flights.iter().any(|f| matches!(f, Flight::Names { .. }));
             self.mark("segment retired");
-            if is_changing {
-                self.mark("segment retired while the directory is synced");
-            }
         }
     }
 

@@ -242,10 +242,6 @@ impl World {
             let client = self.client_of(&found);
             let streams = found.streams.iter().filter(|stream| !stream.broken && !stream.buried);
             let streams: Vec<_> = streams.map(|s| (s.number, s.ids.clone(), !s.finished)).collect();
-            let is_half = |answered: &[bool]| answered.contains(&true) && answered.contains(&false);
-            if found.streams.iter().any(|s| !s.finished && is_half(&s.answered)) {
-                self.mark("batch half answered at a restart");
-            }
             let restored = Session::restore(found, Rc::clone(&shared), self.now);
             let Some((session, told)) = restored else {
                 let known = self.clients[&client].known;

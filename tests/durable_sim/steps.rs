@@ -30,8 +30,8 @@ impl World {
             50..=52 => self.some_listens(),
             53 => self.cancel(),
             54..=56 => self.begin_session(),
-            57..=58 => self.end_session(),
-            59..=60 => self.shrink(),
+            57 => self.end_session(),
+            58..=60 => self.shrink(),
             61..=64 => self.retire(),
             65..=66 => self.pass_time(),
             67 => self.disk.write_back(&mut self.disk_rng),
@@ -84,19 +84,18 @@ impl World {
         random[..4].copy_from_slice(&(number + 1).to_le_bytes());
         let id = SessionId::from_random(0, random);
         let mut session = Session::new(id, process.settings.clone(), now, 0);
-        let batches = self.rng.once_in(3);
-        session.set_initialized(if batches { "2025-03-26" } else { "2025-11-25" });
+        session.set_initialized("2025-11-25");
         let mut fake = Fake::default();
         fake.told.initialize = format!(r#"{{"client":{number}}}"#);
         process.adopt(number, session, fake);
-        let mut client = Client::new(id, batches);
+        let mut client = Client::new(id);
         client.starting = Some(runs);
         self.clients.insert(number, client);
         self.note(format!("session {number}"));
     }
 
     fn end_session(&mut self) {
-        if !self.rng.once_in(if self.short_lived { 1 } else { 6 }) {
+        if !self.rng.once_in(2) {
             return;
         }
         let Some(client) = self.some_client() else { return };
@@ -116,11 +115,8 @@ impl World {
         let is_setup = self.rng.once_in(8);
         let method = if is_setup { "logging/setLevel" } else { "tools/call" };
         let params = format!(r#"{{"level":{id}}}"#);
-        let mut text =
+        let text =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
-        if self.clients[&client].batches && !is_setup {
-            text = self.batch_of(text);
-        }
         let answers = [Answers::Auto, Answers::Sse, Answers::Json];
         let answers = *self.rng.pick(&answers).expect("three");
         let form = ReplyForm { accept: Accept { json: true, sse: true }, answers };
@@ -136,18 +132,6 @@ impl World {
         }
         self.settle_session(client);
         self.take_replies(client);
-    }
-
-    /// A batch that begins with this call.
-    fn batch_of(&mut self, call: String) -> String {
-        let mut calls = vec![call];
-        for _ in 0..self.rng.between(1, 4) {
-            let id = self.serial();
-            let call = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call"}}"#);
-            calls.push(call);
-        }
-        self.mark("batch");
-        format!("[{}]", calls.join(","))
     }
 
     fn write_some(&mut self) {
@@ -214,7 +198,6 @@ impl World {
         let message = jsonrpc::parse(text.as_bytes()).expect("a message");
         let posted = live.session.handle_post(now, &message, form, &mut live.fake);
         assert_eq!(posted, Ok(Posted::Accepted));
-        self.oracle.cancelled.insert(id.to_string());
         self.note(format!("cancel {id} of {client}"));
         self.take_replies(client);
     }
@@ -299,8 +282,7 @@ impl World {
 
     /// The process ends, in one way or another.
     fn die(&mut self) {
-        let likely = if self.long_runs { 11 } else { 7 };
-        match self.rng.between(0, likely) {
+        match self.rng.between(0, 7) {
             0 | 1 => self.crash(false),
             2 | 3 => self.crash(true),
             4 => self.begin_end(),

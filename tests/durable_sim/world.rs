@@ -29,8 +29,6 @@ pub struct Hostility {
     pub fills_up: bool,
     pub fails: bool,
     pub rots: bool,
-    /// Syncs of the directory take long: what changes meanwhile is lost in any order.
-    pub slow_names: bool,
 }
 
 pub struct World {
@@ -42,10 +40,6 @@ pub struct World {
     pub limits: Limits,
     pub level: Level,
     pub hostility: Hostility,
-    /// Sessions begin and end often.
-    pub short_lived: bool,
-    /// Processes live long enough to remove many segments.
-    pub long_runs: bool,
     pub disk: Disk,
     pub disk_full: bool,
     pub meta: Meta,
@@ -86,10 +80,7 @@ impl World {
             fills_up: rng.once_in(4),
             fails: rng.once_in(6),
             rots: rng.once_in(8),
-            slow_names: rng.once_in(3),
         };
-        let short_lived = rng.once_in(3);
-        let long_runs = rng.once_in(3);
         let mut world = Self {
             level: *rng.pick(&levels).expect("five"),
             rng,
@@ -98,8 +89,6 @@ impl World {
             unix: 1_700_000_000,
             limits,
             hostility,
-            short_lived,
-            long_runs,
             disk: Disk::default(),
             disk_full: false,
             meta: Meta { epoch: 1, runs: 0 },
