@@ -13,6 +13,9 @@ use crate::stream::ConnOut;
 
 use super::{Process, Shard};
 
+/// What another thread wants to know of a shard, or to have done by it.
+pub type Question = Box<dyn FnOnce(&Rc<Shard>) + Send>;
+
 /// What is put into a shard's mailbox.
 pub enum Letter {
     /// A connection moves here. Boxed: most of a mailbox is empty most of the time.
@@ -22,7 +25,7 @@ pub enum Letter {
     /// Say in the log where every stream stands.
     Dump,
     /// A question from another thread, which finds its own way back with the answer.
-    Ask(Box<dyn FnOnce(&Rc<Shard>) + Send>),
+    Ask(Question),
     /// The process ends at once: children that ignore the end of their input must not be left.
     Kill,
     /// The drain begins; calls are served until the deadline.
