@@ -43,6 +43,8 @@ pub struct Handle {
     /// Its stream has been taken: the socket goes with a reset, so that nothing that is queued
     /// arrives after the acknowledged count was read.
     pub fenced: Cell<bool>,
+    /// Its request has waited for the keys of its token's issuer: it does so once.
+    pub asked_issuer: Cell<bool>,
     /// Its byte count.
     pub out: Cell<ConnOut>,
     /// Ends the parked read of [`Phase::Hot`]; there only in that phase.
@@ -63,6 +65,7 @@ impl Handle {
             phase: Cell::new(Phase::Idle),
             expired: Cell::new(false),
             fenced: Cell::new(false),
+            asked_issuer: Cell::new(false),
             out: Cell::new(out),
             canceller: Cell::new(None),
         }
