@@ -189,8 +189,10 @@ impl Session {
         let epoch = self.epoch;
         let bounds = format!(r#""floor":{floor},"tail":{tail},"epoch":{epoch}"#);
         let mut data = format!(r#"{{"reason":"{reason}","requested":{number},{bounds}"#);
-        let answer = if stream == STANDALONE {
-            if let Some(entry) = self.streams.get(stream) {
+        // Where nothing is known of a stream but that the cursor is genuine, there is nobody to be
+        // told in-band: an empty stream would look like nothing was missed.
+        let answer = if stream == STANDALONE || self.waiting_ids(stream).is_empty() {
+            if let Some(entry) = self.streams.get(stream).filter(|_| stream == STANDALONE) {
                 let mut id = Vec::with_capacity(EVENT_ID_BYTES_MAX);
                 entry.push_id(floor - 1, &mut id);
                 data.push_str(&format!(r#","resume_from":"{}""#, id.escape_ascii()));
