@@ -110,9 +110,7 @@ fn page() -> Answer {
     let nonce = match Random::new() {
         Ok(mut random) => {
             random.fill(&mut bytes);
-            blake3::Hash::from_bytes([bytes, bytes].concat().try_into().expect("32 bytes")).to_hex()
-                [..32]
-                .to_owned()
+            format!("{:032x}", u128::from_ne_bytes(bytes))
         }
         Err(_) => return Answer::refuse(Status::ServiceUnavailable, "there is no randomness"),
     };

@@ -31,7 +31,7 @@ use super::body::{Body, BodyError};
 use super::dispatch::{self, Outcome};
 use super::get::{self, Opened};
 use super::handle::{Handle, Phase};
-use super::request::{Early, Frame, Request, SessionField, Verb};
+use super::request::{Early, Endpoint, Frame, Request, SessionField, Verb};
 use super::socket::{Got, Socket};
 use super::writer::{End, Writer};
 
@@ -346,8 +346,9 @@ impl Conn {
     fn parse_head(&self, shard: &Shard) -> Result<Option<(Frame, HeadResult)>, HeadError> {
         let Some(head) = request::parse(&self.input)? else { return Ok(None) };
         let config = &shard.process.config;
-        let request = Request::read(&head, config, &shard.process.origins, &shard.gate);
-        Ok(Some((Frame::of(&head, config, &shard.process.origins), request)))
+        let (found, origins) = (Endpoint::find(head.path, config), &shard.process.origins);
+        let request = Request::read(&head, found, origins, &shard.gate);
+        Ok(Some((Frame::of(&head, found, origins), request)))
     }
 
     /// Answers what cannot be read any further, and closes.

@@ -57,7 +57,7 @@ impl Verb {
 
 /// A path that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Endpoint {
+pub(super) enum Endpoint {
     Mcp,
     HttpSseStream,
     HttpSseMessages,
@@ -67,7 +67,7 @@ enum Endpoint {
 
 impl Endpoint {
     /// With the server that it belongs to, by its place in the configuration.
-    fn find(path: &str, config: &Config) -> Option<(u16, Self)> {
+    pub(super) fn find(path: &str, config: &Config) -> Option<(u16, Self)> {
         config
             .servers
             .iter()
@@ -159,10 +159,14 @@ pub(super) enum Early {
 }
 
 impl Frame {
-    pub(super) fn of(head: &Head<'_>, config: &Config, origins: &OriginPolicy) -> Self {
+    /// `found` is what [`Endpoint::find`] says of the path.
+    pub(super) fn of(
+        head: &Head<'_>,
+        found: Option<(u16, Endpoint)>,
+        origins: &OriginPolicy,
+    ) -> Self {
         let origin = head.field("origin");
         let origin = origin.filter(|_| origins.allows_origin(head.fields("origin")));
-        let found = Endpoint::find(head.path, config);
         Self {
             server: found.map_or(0, |(server, _)| server),
             head_bytes: head.len,
@@ -193,7 +197,7 @@ impl Request {
     /// Checks a head, in the order of `docs/wire.md`: who asks, what for, in which form.
     pub(super) fn read(
         head: &Head<'_>,
-        config: &Config,
+        found: Option<(u16, Endpoint)>,
         origins: &OriginPolicy,
         gate: &Gate,
     ) -> Result<Self, Early> {
@@ -204,7 +208,7 @@ impl Request {
         if !origins.allows_host(head.host()) {
             return refuse(Status::Forbidden, "this host is not served here");
         }
-        let Some((server, endpoint)) = Endpoint::find(head.path, config) else {
+        let Some((server, endpoint)) = found else {
             return refuse(Status::NotFound, "nothing is served at this path");
         };
         if is_preflight(head) {
